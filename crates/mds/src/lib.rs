@@ -17,6 +17,7 @@ pub mod op;
 pub mod opens;
 pub mod placement;
 pub mod rows;
+pub mod spaces;
 pub mod stats;
 pub mod tx;
 pub mod unheard;

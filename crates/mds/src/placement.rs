@@ -1,45 +1,26 @@
 //! Where the bytes of new files go.
 
+mod group;
+mod rooms;
+
+use crate::spaces::Spaces;
 use base::layout::Component;
-use base::{Extent, Fid, Layout, Pool, PoolName, Status};
+use base::{Duration, Extent, Fid, Layout, Pool, PoolName, Status, Time};
+use group::Group;
+use rooms::Rooms;
 use std::collections::{BTreeMap, BTreeSet};
+use wire::mdt::Statfs;
 use wire::{ComponentHint, LayoutHint};
 
 /// "All OSTs" in a `LayoutHint`.
 const ALL_OSTS: u16 = u16::MAX;
-
-/// OSTs that stripes are dealt out to, round robin.
-#[derive(Debug, Default)]
-struct Group {
-    osts: Vec<u16>,
-    next: usize,
-    /// What comes next if what is dealt out just now is kept.
-    next_if_kept: Option<usize>,
-}
-
-impl Group {
-    fn deal(&mut self, first: Option<u16>, stripe_count: usize) -> Result<Vec<u16>, Status> {
-        let first = match first {
-            None | Some(ALL_OSTS) => self.next_if_kept.unwrap_or(self.next),
-            Some(index) => self.osts.iter().position(|ost| *ost == index).ok_or(Status::Invalid)?,
-        };
-        if !self.osts.is_empty() {
-            self.next_if_kept = Some((first + stripe_count) % self.osts.len());
-        }
-        Ok(self.osts.iter().cycle().skip(first).take(stripe_count).copied().collect())
-    }
-
-    fn settle(&mut self, is_kept: bool) {
-        let next = self.next_if_kept.take().filter(|_| is_kept);
-        self.next = next.unwrap_or(self.next);
-    }
-}
 
 /// Chooses among the OSTs that the configuration names as active, and those of each pool.
 #[derive(Debug)]
 pub struct Placement {
     everywhere: Group,
     pools: BTreeMap<PoolName, Group>,
+    rooms: Rooms,
     is_drained: bool,
     /// For files whose directory says nothing.
     stripe_count: u16,
@@ -51,6 +32,7 @@ impl Default for Placement {
         Placement {
             everywhere: Group::default(),
             pools: BTreeMap::new(),
+            rooms: Rooms::default(),
             is_drained: false,
             stripe_count: 1,
             stripe_size_bytes: Layout::STRIPE_SIZE_DEFAULT,
@@ -60,15 +42,52 @@ impl Default for Placement {
 
 impl Placement {
     /// An operation runs again when it has waited: what it was dealt before counts only when it is carried out. Otherwise two clients
-    /// that create in turn, each waiting for the other's lock, would put all of their files on every second OST.
-    pub fn settle(&mut self, is_kept: bool) {
-        self.everywhere.settle(is_kept);
-        self.pools.values_mut().for_each(|group| group.settle(is_kept));
+    /// that create in turn, each waiting for the other's lock, would put all of their files on every second OST. Whether anything was dealt.
+    pub fn settle(&mut self, is_kept: bool) -> bool {
+        let dealt_count: usize = self.groups().map(|group| usize::from(group.settle(is_kept))).sum();
+        dealt_count > 0
+    }
+
+    fn groups(&mut self) -> impl Iterator<Item = &mut Group> {
+        std::iter::once(&mut self.everywhere).chain(self.pools.values_mut())
     }
 
     /// Active OSTs, in order.
     pub fn configure(&mut self, osts: Vec<u16>) {
-        self.everywhere.osts = osts;
+        self.everywhere = std::mem::take(&mut self.everywhere).over(osts);
+        self.everywhere.regard(&self.rooms);
+    }
+
+    /// What an OST has said of its room.
+    pub fn note_space(&mut self, ost: u16, space: Statfs) {
+        self.rooms.note(ost, space);
+        self.regard_rooms();
+    }
+
+    /// Whether OSTs are to be asked for their room now. They count as asked then.
+    pub fn must_ask(&mut self, now: Time) -> bool {
+        self.rooms.spaces_mut().must_ask(now)
+    }
+
+    /// What is known of the room of OSTs.
+    pub fn spaces(&self) -> &Spaces {
+        self.rooms.spaces()
+    }
+
+    /// By how much, in percent, the rooms of OSTs may differ and count as the same; 100 for turns.
+    pub fn set_threshold_percent(&mut self, percent: u8) {
+        self.rooms.spaces_mut().set_threshold_percent(percent);
+        self.regard_rooms();
+    }
+
+    pub fn set_age_max(&mut self, age: Duration) {
+        self.rooms.spaces_mut().set_age_max(age);
+    }
+
+    fn regard_rooms(&mut self) {
+        let rooms = std::mem::take(&mut self.rooms);
+        self.groups().for_each(|group| group.regard(&rooms));
+        self.rooms = rooms;
     }
 
     /// There are OSTs, and an operator drains all of them.
@@ -86,9 +105,15 @@ impl Placement {
     pub fn configure_pools(&mut self, pools: impl IntoIterator<Item = Pool>) {
         let mut former = std::mem::take(&mut self.pools);
         for Pool { name, osts } in pools {
-            let next = former.remove(&name).map_or(0, |group| group.next);
-            self.pools.insert(name, Group { osts, next, next_if_kept: None });
+            let mut group = former.remove(&name).unwrap_or_default().over(osts);
+            group.regard(&self.rooms);
+            self.pools.insert(name, group);
         }
+    }
+
+    /// Those that are configured.
+    pub fn osts(&self) -> &[u16] {
+        &self.everywhere.osts
     }
 
     pub fn ost_count(&self) -> usize {

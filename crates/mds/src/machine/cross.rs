@@ -443,7 +443,7 @@ impl<M: MetaStore> Mds<M> {
             | Call::Adopt { .. }
             | Call::List { .. }
             | Call::Fence { .. }
-            | Call::Space { .. }
+            | Call::Space
             | Call::Tell => {
                 assert!(target.kind == TargetKind::Mdt, "OSTs are answered elsewhere");
             }

@@ -458,7 +458,9 @@ impl<M: MetaStore> Mds<M> {
         if !run.parts.is_empty() && !is_streamed && !self.is_settled(flow, &run.parts) {
             return self.settle_parts(now, op, flow, run.parts, out);
         }
-        self.placement.settle(true);
+        if self.placement.settle(true) {
+            self.on_dealt(now, out);
+        }
         self.commit(now, op, flow, run, out)
     }
 

@@ -102,10 +102,8 @@ pub(super) enum Call {
     FlockWaits {
         wait: FlockWaitId,
     },
-    /// How much room an MDT has.
-    Space {
-        mdt: u16,
-    },
+    /// How much room a target has.
+    Space,
     /// A client that is given up.
     Fence {
         life: Life,
@@ -180,6 +178,12 @@ impl Peers {
     /// What a target can do, as far as is known.
     pub fn features_of(&self, target: TargetId) -> u64 {
         self.imports.get(&target).map_or(0, Import::features)
+    }
+
+    /// Whose answer is awaited about its room.
+    pub fn asked_for_space(&self) -> BTreeSet<TargetId> {
+        let asked = self.calls.iter().filter(|(_, call)| matches!(call, Call::Space));
+        asked.map(|((target, _), _)| *target).collect()
     }
 
     /// Whether a configuration has told where this target is.
@@ -438,6 +442,10 @@ impl<M: MetaStore> Mds<M> {
             ImportOutput::State(ImportState::Refused(status)) => {
                 out.push(Output::Event(MdsEvent::PeerRefused { target, status }));
             }
+            // The first objects that are dealt out are to miss one that is full.
+            ImportOutput::State(ImportState::Active) if target.kind == TargetKind::Ost => {
+                self.ask_space(now, [target], out);
+            }
             ImportOutput::Committed(_)
             | ImportOutput::ReplayFailed { .. }
             | ImportOutput::Recovered
@@ -461,7 +469,7 @@ impl<M: MetaStore> Mds<M> {
             Call::Fence { life, ost, round } => {
                 self.on_fenced(now, (life, round), ost, result.map(drop), out);
             }
-            Call::Space { mdt } => self.on_space(mdt, result),
+            Call::Space => self.on_space(target, result),
             call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
         }
     }

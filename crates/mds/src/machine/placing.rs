@@ -1,11 +1,11 @@
-//! Where a directory goes that is placed by space: what the other MDTs have is asked for here, see `by_space`.
+//! What room the other MDTs and the OSTs have is asked for here. Where directories and objects go by that: see `by_space` and `placement`.
 
 use super::peers::Call;
 use super::{Mds, Output};
 use base::{ClusterConfig, Now, Status, TargetId, TargetKind};
 use rpc::Answer;
 use store::MetaStore;
-use wire::{MdtReply, MdtRequest, Reply, Request};
+use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
 /// MDTs that take part: those from the first one on without a gap. One behind a gap is as good as not there until the others are.
 pub(super) fn mdt_count(config: &ClusterConfig) -> u16 {
@@ -20,20 +20,48 @@ impl<M: MetaStore> Mds<M> {
         let is_mdt =
             |target: &TargetId| target.kind == TargetKind::Mdt && target.index < self.known_targets.mdt_count;
         let heard: Vec<u16> = self.peers.heard(now.time).filter(is_mdt).map(|target| target.index).collect();
-        if !heard.is_empty() && self.by_space.must_ask(now.time) {
-            for mdt in &heard {
-                let request = Request::Mdt(MdtRequest::Statfs);
-                self.call(now, TargetId::mdt(*mdt), request, Call::Space { mdt: *mdt }, out);
-            }
+        if !heard.is_empty() && self.by_space.spaces_mut().must_ask(now.time) {
+            self.ask_space(now, heard.iter().copied().map(TargetId::mdt), out);
         }
         let own_space = self.statfs();
         self.by_space.choose(self.options.index, &own_space, &heard)
     }
 
+    /// Objects were dealt out by what is known of the room of OSTs: if that has aged, it is asked for.
+    pub(super) fn on_dealt(&mut self, now: Now, out: &mut Vec<Output>) {
+        if self.placement.must_ask(now.time) {
+            let osts = self.placement.osts().to_vec();
+            self.ask_space(now, osts.into_iter().map(TargetId::ost), out);
+        }
+    }
+
+    /// Who has not answered yet, because it is away, say, is not asked again.
+    pub(super) fn ask_space(
+        &mut self,
+        now: Now,
+        targets: impl IntoIterator<Item = TargetId>,
+        out: &mut Vec<Output>,
+    ) {
+        let asked = self.peers.asked_for_space();
+        for target in targets.into_iter().filter(|target| !asked.contains(target)) {
+            let request = match target.kind {
+                TargetKind::Ost => Request::Ost(OstRequest::Statfs),
+                _ => Request::Mdt(MdtRequest::Statfs),
+            };
+            self.call(now, target, request, Call::Space, out);
+        }
+    }
+
     /// Without an answer what is known stays, until it is asked for again.
-    pub(super) fn on_space(&mut self, mdt: u16, result: Result<Answer, Status>) {
-        if let Ok(Answer { reply: Reply::Mdt(MdtReply::Statfs(space)), .. }) = result {
-            self.by_space.note(mdt, space);
+    pub(super) fn on_space(&mut self, target: TargetId, result: Result<Answer, Status>) {
+        match result.map(|answer| answer.reply) {
+            Ok(Reply::Mdt(MdtReply::Statfs(space))) if target.kind == TargetKind::Mdt => {
+                self.by_space.spaces_mut().note(target.index, space);
+            }
+            Ok(Reply::Ost(OstReply::Statfs(space))) if target.kind == TargetKind::Ost => {
+                self.placement.note_space(target.index, space);
+            }
+            _ => {}
         }
     }
 }

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 
+mod by_room;
+
 const K: u64 = 1 << 10;
 
 fn over(ost_count: u16) -> Placement {

@@ -11,7 +11,7 @@ use rpc::{Answer, Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MemoryHoldings, MemoryMeta};
-use wire::mdt::{Credentials, Entry};
+use wire::mdt::{Credentials, Entry, Statfs};
 use wire::ost::{AdoptStep, ListedObject};
 use wire::{
     Callback, Frame, FrameKind, LockRequest, MdtReply, MdtRequest, OstReply, OstRequest, PeerRequest, Reply,
@@ -67,6 +67,10 @@ pub struct World {
     late: VecDeque<Frame>,
     /// Objects, each with the FID of the file that it has now.
     pub adopted: Vec<(base::ObjectId, Fid)>,
+    /// What the OST says of its room, if anything.
+    pub room: Option<Statfs>,
+    /// How often it was asked for that.
+    pub room_asked_count: usize,
     /// The OST cannot adopt anything.
     pub adopts_nothing: bool,
     pub events: Vec<MdsEvent>,
@@ -171,6 +175,8 @@ impl World {
             is_ost_late: false,
             late: VecDeque::new(),
             adopted: Vec::new(),
+            room: None,
+            room_asked_count: 0,
             adopts_nothing: false,
             listed: Vec::new(),
             events: Vec::new(),
@@ -367,6 +373,10 @@ impl World {
                                 self.listed.iter().filter(is_behind).take(1).copied().collect();
                             let next = listed.last().map(|listed| listed.object);
                             Reply::Ost(OstReply::Objects { listed, next })
+                        }
+                        Request::Ost(OstRequest::Statfs) => {
+                            self.room_asked_count += 1;
+                            self.room.map_or(Reply::Done, |room| Reply::Ost(OstReply::Statfs(room)))
                         }
                         _ => Reply::Done,
                     };

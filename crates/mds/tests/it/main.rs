@@ -15,6 +15,7 @@ mod locks;
 mod migrate;
 mod names;
 mod restart;
+mod rooms;
 mod sizes;
 mod streams;
 mod striped;

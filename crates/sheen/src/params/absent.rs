@@ -12,6 +12,7 @@ const NO_GRANT: &str =
 const NO_POOL: &str = "servers ask for single locks back; clients bound unused ones with lru_size";
 const NO_UPCALL: &str = "clients send supplementary groups with the requests that need them";
 const NO_JOBS: &str = "requests carry no job id yet";
+const FULL_OST: &str = "an OST gets no new objects from 0.1 % of its device (1 MiB at least) or 32 inodes left until it has more than twice that";
 const NO_CHOICE: &str = "it is always on";
 
 /// Path and reason.
@@ -52,9 +53,10 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("lmv.*.qos_maxage", "the MDT of the parent places directories; see lod.*.mdt_qos_maxage"),
     ("lov.*.stripecount", "the MDT places files; see lod.*.stripecount"),
     ("lov.*.stripesize", "the MDT places files; see lod.*.stripesize"),
-    ("lod.*.stripeoffset", "files take the OSTs in turn; `lfs setstripe -i` chooses"),
-    ("lod.*.qos_threshold_rr", "files take the OSTs in turn, whatever their space"),
-    ("lod.*.qos_prio_free", "files take the OSTs in turn, whatever their space"),
+    ("lod.*.stripeoffset", "the MDT chooses, see lod.*.qos_threshold_rr; `lfs setstripe -i` does so for a file or a directory"),
+    ("lod.*.qos_prio_free", "beyond lod.*.qos_threshold_rr objects go to OSTs in proportion to their room"),
+    ("osp.*.reserved_mb_low", FULL_OST),
+    ("osp.*.reserved_mb_high", FULL_OST),
     ("ldlm.namespaces.*.pool.limit", NO_POOL),
     ("ldlm.namespaces.*.pool.granted", NO_POOL),
     ("ldlm.namespaces.*.pool.server_lock_volume", NO_POOL),
@@ -72,7 +74,7 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("mdd.*.changelog_users", "there are no changelogs yet"),
     ("mdd.*.atime_diff", "an access is told with a request that is sent anyway, so none is spared"),
     ("obdfilter.*.brw_size", "a request carries 4 MiB at most"),
-    ("obdfilter.*.degraded", "files take the OSTs in turn; obdfilter.*.no_create drains one"),
+    ("obdfilter.*.degraded", "an MDT regards the room of OSTs only; obdfilter.*.no_create drains one"),
     ("obdfilter.*.precreate_batch", "objects are made by their first write"),
     ("obdfilter.*.tot_dirty", NO_GRANT),
     ("obdfilter.*.tot_pending", NO_GRANT),

@@ -187,20 +187,38 @@ pub static LOD: Class<Mdt> = Class {
             }),
         },
         Param {
+            name: "qos_threshold_rr",
+            doc: "By how much, in percent, the room of OSTs may differ so that new objects take them in turn; beyond it each gets objects in \
+                  proportion to its room (100: always in turn). One that is full gets none while others are not.",
+            read: |mdt| Some(mdt.owner.with(|mds| mds.placement().spaces().threshold_percent()).to_string()),
+            write: Some(Write::Number(0..=100, |mdt, percent| {
+                mdt.owner.with(|mds| mds.placement_mut().set_threshold_percent(percent as u8));
+            })),
+        },
+        Param {
+            name: "qos_maxage",
+            doc: "How old what is known of the room of OSTs may be when a new file is placed, seconds. Then they are asked, and no file waits for it.",
+            read: |mdt| Some(mdt.owner.with(|mds| mds.placement().spaces().age_max()).as_secs().to_string()),
+            write: Some(Write::Number(1..=86_400, |mdt, seconds| {
+                mdt.owner.with(|mds| mds.placement_mut().set_age_max(Duration::from_secs(seconds)));
+            })),
+        },
+        Param {
             name: "mdt_qos_threshold_rr",
             doc: "By how much, in percent, the room of MDTs may differ so that new directories that are placed by space take them in turn; \
                   beyond it each gets directories in proportion to its room (100: always in turn).",
-            read: |mdt| Some(mdt.owner.with(|mds| mds.by_space().threshold_percent()).to_string()),
+            read: |mdt| Some(mdt.owner.with(|mds| mds.by_space().spaces().threshold_percent()).to_string()),
             write: Some(Write::Number(0..=100, |mdt, percent| {
-                mdt.owner.with(|mds| mds.by_space_mut().set_threshold_percent(percent as u8));
+                mdt.owner.with(|mds| mds.by_space_mut().spaces_mut().set_threshold_percent(percent as u8));
             })),
         },
         Param {
             name: "mdt_qos_maxage",
             doc: "How old what is known of the room of other MDTs may be when a new directory is placed by space, seconds.",
-            read: |mdt| Some(mdt.owner.with(|mds| mds.by_space().age_max()).as_secs().to_string()),
+            read: |mdt| Some(mdt.owner.with(|mds| mds.by_space().spaces().age_max()).as_secs().to_string()),
             write: Some(Write::Number(1..=86_400, |mdt, seconds| {
-                mdt.owner.with(|mds| mds.by_space_mut().set_age_max(Duration::from_secs(seconds)));
+                mdt.owner
+                    .with(|mds| mds.by_space_mut().spaces_mut().set_age_max(Duration::from_secs(seconds)));
             })),
         },
         read_only("numobd", "OSTs on which new files may be placed.", |mdt| {

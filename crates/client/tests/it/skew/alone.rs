@@ -7,7 +7,7 @@ use super::tape::{Tape, What};
 use crate::world::World;
 use base::{Endpoint, TargetId, Xid};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{Frame, FrameKind, Request};
+use wire::{Frame, FrameKind, OstRequest, Request};
 
 /// How long is waited for a request that was made by then, in tenths of a second.
 const PATIENCE: usize = 100;
@@ -162,7 +162,7 @@ impl<'a> Player<'a> {
         if let Some(number) = self.unasked.iter().find(is_it).copied() {
             self.unasked.remove(&number);
             self.xids.insert(number, frame.xid);
-        } else if is_ping(frame) {
+        } else if is_own_matter(frame) {
             self.world.hand_in(done(frame));
         } else {
             self.unexpected.push(format!("now: {} to {}: {}", meaning.src, meaning.dst, meaning.text));
@@ -173,7 +173,7 @@ impl<'a> Player<'a> {
         let unasked = self.unasked.iter().filter_map(|number| {
             let What::Frame(frame) = &self.tape.moments[*number].what else { return None };
             let text = &self.asked_then.get(number)?.text;
-            (!is_ping(frame)).then(|| format!("then: {} to {}: {text}", frame.src, frame.dst))
+            (!is_own_matter(frame)).then(|| format!("then: {} to {}: {text}", frame.src, frame.dst))
         });
         let said: Vec<Frame> = self.said.iter().map(|frame| self.numbers.of_then(frame)).collect();
         let then = self.tape.frames();
@@ -187,7 +187,8 @@ fn is_request_of(frame: &Frame, target: TargetId) -> bool {
     frame.kind == FrameKind::Request && frame.src == Endpoint::Target(target)
 }
 
-/// How often a target makes sure of another one is its own matter.
-fn is_ping(frame: &Frame) -> bool {
-    matches!(Request::from_bytes(&frame.body), Ok(Request::Ping { .. }))
+/// How often a target makes sure of another one, or wants to know its room, is its own matter. It gets on without an answer.
+fn is_own_matter(frame: &Frame) -> bool {
+    let request = Request::from_bytes(&frame.body);
+    matches!(request, Ok(Request::Ping { .. } | Request::Ost(OstRequest::Statfs)))
 }
