@@ -1,10 +1,13 @@
-//! statfs(2) of a mount that does not wait for silent targets.
+//! statfs(2) of a mount that does not wait for silent targets, and files that are placed by the room of OSTs.
 
-use crate::world::{TOP, World};
+use crate::world::{TOP, World, write_call};
 use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call};
 
 const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const O_RDWR: u32 = 2;
+const O_DIRECT: u32 = 0o40000;
 const OST: TargetId = TargetId::ost(0);
 
 fn ask(world: &mut World) -> u64 {
@@ -100,4 +103,53 @@ fn who_waits_for_a_target_does_so_for_three_minutes_at_most() {
     world.mounts[0].unreachable = None;
     world.pass(Duration::from_secs(30));
     assert_eq!(total_bytes(&mut world, id), before, "it is back");
+}
+
+/// The OST of a new file, and whether what is written to it is there in the end.
+fn make(world: &mut World, name: &str) -> (u16, Result<(), i32>) {
+    // Nothing of it is kept back, with room from a grant.
+    let file = world.create_with(0, TOP, name, O_RDWR | O_DIRECT);
+    let Ok(Answer::Stripe { layout: Some(layout), .. }) = world.call(0, Call::Getstripe { node: file.0 })
+    else {
+        panic!("it has a layout")
+    };
+    let written = world.call(0, write_call(file, 0, &[7; 4096])).map(|answer| {
+        assert_eq!(answer, Answer::Written(4096));
+    });
+    let synced = world.call(0, Call::Fsync { node: file.0, fh: file.1, data_only: false }).map(drop);
+    world.release(0, file);
+    (layout.osts().next().expect("an OST"), written.and(synced))
+}
+
+fn make_all(world: &mut World, prefix: &str, count: usize) -> Vec<(u16, Result<(), i32>)> {
+    (0..count).map(|number| make(world, &format!("{prefix}{number}"))).collect()
+}
+
+/// What Lustre's users expect: one full OST fails nobody's new files while others have room.
+#[test]
+fn new_files_miss_a_full_ost_until_it_has_room_again() {
+    let mut world = World::new(1, 3, 1);
+    world.are_osts_apart = true;
+    for ost in 0..3 {
+        world.restart(TargetId::ost(ost));
+    }
+    world.pass(Duration::from_secs(10));
+    let made = make_all(&mut world, "before", 6);
+    assert!(made.iter().all(|(_, written)| written.is_ok()), "{made:?}");
+    assert_eq!(made.iter().filter(|(ost, _)| *ost == 1).count(), 2, "in turn: {made:?}");
+    world.set_low(1, true);
+    let unknown = make_all(&mut world, "unknown", 3);
+    let failed: Vec<_> = unknown.iter().filter(|(_, written)| written.is_err()).collect();
+    assert_eq!(failed, [&(1, Err(ENOSPC))], "nobody has said so yet: {unknown:?}");
+    world.pass(Duration::from_secs(6));
+    // The first one asks.
+    assert_eq!(make(&mut world, "asks").1, Ok(()));
+    let made = make_all(&mut world, "full", 20);
+    assert!(made.iter().all(|(ost, written)| *ost != 1 && written.is_ok()), "{made:?}");
+    world.set_low(1, false);
+    world.pass(Duration::from_secs(6));
+    assert_eq!(make(&mut world, "asks-again").1, Ok(()));
+    let made = make_all(&mut world, "after", 6);
+    assert!(made.iter().all(|(_, written)| written.is_ok()), "{made:?}");
+    assert_eq!(made.iter().filter(|(ost, _)| *ost == 1).count(), 2, "{made:?}");
 }

@@ -147,6 +147,8 @@ pub struct World {
     /// Machines assert their invariants after each input.
     pub is_checking: bool,
     is_mmap_relaxed: bool,
+    /// OSTs that are started have devices of their own, and do not share one.
+    pub are_osts_apart: bool,
     /// Of the kernels of mounts that are added.
     pub has_inc_epoch: bool,
     /// Fences are under way from MDTs to OSTs until `let_fences_arrive`.
@@ -197,6 +199,7 @@ impl World {
             is_syncing: true,
             is_checking: true,
             is_mmap_relaxed,
+            are_osts_apart: false,
             has_inc_epoch: true,
             are_fences_late: false,
             late_fences: vec![],
@@ -322,7 +325,8 @@ impl World {
                 self.mdt_input(index, mds::Input::Config(config));
             }
             _ => {
-                let options = OssOptions::new(target.index, uuid(target), "test", 2, self.now);
+                let device = if self.are_osts_apart { 100 + u64::from(target.index) } else { 2 };
+                let options = OssOptions::new(target.index, uuid(target), "test", device, self.now);
                 let (meta, objects) = (self.osts[index].meta.clone(), self.osts[index].objects.clone());
                 self.osts[index].machine =
                     Some(Oss::open(meta, objects, options).expect("the stores are sound"));
