@@ -1,13 +1,15 @@
 //! A full disk: ENOSPC to the writer, never a lost acknowledged write, and deleting frees space.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, wait_until};
+use super::grow::{Joined, PATIENCE, check_files, end, make_files, osts_of, running, wait_seen};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, wait_until};
 use crate::cluster::{Cluster, Shape};
 use crate::disk::LoopDisk;
 use crate::random::Random;
@@ -20,6 +22,7 @@ static CASES: &[Case] = &[
     Case { name: "several_writers", seconds: 240, run: several_writers },
     Case { name: "many_small_files", seconds: 240, run: small_files },
     Case { name: "overwrites_of_what_is_there", seconds: 240, run: overwrites },
+    Case { name: "one_full_ost_gets_no_new_files", seconds: 240, run: full_ost },
 ];
 
 const DISK_MIB: u64 = 256;
@@ -195,4 +198,64 @@ fn small_files(context: &Context) -> Result<()> {
     }
     fs::write(cluster.mount.join("again"), vec![1u8; 1 << 20]).context("writing after deleting")?;
     cluster.down().map(drop)
+}
+
+/// It is on a small disk of its own.
+fn full_ost(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let disk = LoopDisk::new(&context.work, DISK_MIB)?;
+    let (mut cluster, mounts) = running(context)?;
+    let here = &mounts[0];
+    let joined = Joined::add(&cluster, &disk.point, "--ost", 2)?;
+    wait_seen(&cluster, &mounts, "OST0002", Instant::now())?;
+    let set = |setting: &str| cluster.sheen(&["lctl", "set_param", setting]);
+    set("lod.*.qos_maxage=1")?;
+    // In turn, or it would get few files at any time.
+    set("lod.*.qos_threshold_rr=100")?;
+    let told = cluster.sheen(&["lctl", "get_param", "-n", "lod.*.qos_threshold_rr", "lod.*.qos_maxage"])?;
+    expect_eq(told.split_whitespace().collect::<Vec<_>>(), vec!["100", "1"], "what was set")?;
+    expect_eq(make_files(&cluster, &mounts, "before")?, BTreeSet::from([0, 1, 2]), "all OSTs are used")?;
+
+    let filler = here.join("filler");
+    let rest = here.join("rest");
+    for path in [&filler, &rest] {
+        cluster.sheen(&["lfs", "setstripe", "-i", "2", &path.to_string_lossy()])?;
+    }
+    fill(&filler, 1)?;
+    // Its log makes room now and then: what the MDT knows is to stay so.
+    wait_until(PATIENCE, "the MDT knows that the OST is full", || {
+        set("lod.*.qos_maxage=1")?;
+        fill(&rest, 2)?;
+        new_osts(&cluster, here, "asks")?;
+        set("lod.*.qos_maxage=3600")?;
+        Ok(!new_osts(&cluster, here, "probe")?.contains(&2))
+    })?;
+    expect_eq(make_files(&cluster, &mounts, "full")?, BTreeSet::from([0, 1]), "the others are used")?;
+    for mount in &mounts {
+        check_files(mount, "full")?;
+    }
+    let named = here.join("named");
+    cluster.sheen(&["lfs", "setstripe", "-i", "2", &named.to_string_lossy()])?;
+    expect_eq(osts_of(&cluster, &named)?, BTreeSet::from([2]), "whoever names it gets it")?;
+
+    fs::remove_file(&filler)?;
+    fs::remove_file(&rest)?;
+    set("lod.*.qos_maxage=1")?;
+    wait_until(PATIENCE, "the OST is used again", || Ok(new_osts(&cluster, here, "again")?.contains(&2)))?;
+    fs::remove_file(&named)?;
+    check_files(here, "before")?;
+    drop(cluster.new_complaints());
+    end(&cluster, &mounts, joined)
+}
+
+/// Makes some empty files, says on which OSTs they are, and removes them.
+fn new_osts(cluster: &Cluster, mount: &Path, name: &str) -> Result<BTreeSet<u16>> {
+    let mut osts = BTreeSet::new();
+    for index in 0..6 {
+        let file = mount.join(format!("{name}{index}"));
+        File::create(&file)?;
+        osts.extend(osts_of(cluster, &file)?);
+        fs::remove_file(&file)?;
+    }
+    Ok(osts)
 }

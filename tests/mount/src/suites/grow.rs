@@ -24,11 +24,11 @@ static CASES: &[Case] = &[
 ];
 
 /// Bounds a hang only.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const FILE_COUNT: u32 = 24;
 
 /// A target beside those of `sheen up`, with its server.
-struct Joined {
+pub(super) struct Joined {
     dir: PathBuf,
     log: PathBuf,
     server: Child,
@@ -36,7 +36,7 @@ struct Joined {
 
 impl Joined {
     /// `sheen mkfs`, then `sheen serve`, as an operator adds a target.
-    fn add(cluster: &Cluster, work: &Path, kind: &str, index: u16) -> Result<Joined> {
+    pub fn add(cluster: &Cluster, work: &Path, kind: &str, index: u16) -> Result<Joined> {
         let source = cluster.source()?;
         let (nid, fsname) = source.split_once(":/").context("NID:/FSNAME")?;
         let dir = work.join(format!("{}{index}", kind.trim_start_matches('-')));
@@ -73,7 +73,7 @@ fn serve(cluster: &Cluster, dir: &Path, log: &Path) -> Result<Child> {
     command.spawn().context("a server")
 }
 
-fn running(context: &Context) -> Result<(Cluster, [PathBuf; 2])> {
+pub(super) fn running(context: &Context) -> Result<(Cluster, [PathBuf; 2])> {
     context.skip_if_local()?;
     let shape = Shape { mdt_count: 1, ost_count: 2, is_split: true };
     let cluster = Cluster::new(&context.options, &context.work, shape)?;
@@ -83,7 +83,7 @@ fn running(context: &Context) -> Result<(Cluster, [PathBuf; 2])> {
 }
 
 /// Until each mount shows the target.
-fn wait_seen(cluster: &Cluster, mounts: &[PathBuf], target: &str, since: Instant) -> Result<()> {
+pub(super) fn wait_seen(cluster: &Cluster, mounts: &[PathBuf], target: &str, since: Instant) -> Result<()> {
     for mount in mounts {
         wait_until(PATIENCE, &format!("{} shows {target}", mount.display()), || {
             let df = cluster.sheen(&["lfs", "df", &mount.to_string_lossy()])?;
@@ -94,7 +94,7 @@ fn wait_seen(cluster: &Cluster, mounts: &[PathBuf], target: &str, since: Instant
     Ok(())
 }
 
-fn osts_of(cluster: &Cluster, path: &Path) -> Result<BTreeSet<u16>> {
+pub(super) fn osts_of(cluster: &Cluster, path: &Path) -> Result<BTreeSet<u16>> {
     let text = cluster.sheen(&["lfs", "getstripe", &path.to_string_lossy()])?;
     let rows = text.lines().skip_while(|line| !line.contains("obdidx")).skip(1);
     Ok(rows.filter_map(|row| row.split_whitespace().next()?.parse().ok()).collect())
@@ -105,7 +105,11 @@ fn bytes_of(name: &str) -> Vec<u8> {
 }
 
 /// Makes files through one mount, then through the other, and says on which OSTs they are.
-fn make_files(cluster: &Cluster, [here, there]: &[PathBuf; 2], name: &str) -> Result<BTreeSet<u16>> {
+pub(super) fn make_files(
+    cluster: &Cluster,
+    [here, there]: &[PathBuf; 2],
+    name: &str,
+) -> Result<BTreeSet<u16>> {
     let mut osts = BTreeSet::new();
     for index in 0..FILE_COUNT {
         let mount = if index < FILE_COUNT / 2 { here } else { there };
@@ -116,7 +120,7 @@ fn make_files(cluster: &Cluster, [here, there]: &[PathBuf; 2], name: &str) -> Re
     Ok(osts)
 }
 
-fn check_files(mount: &Path, name: &str) -> Result<()> {
+pub(super) fn check_files(mount: &Path, name: &str) -> Result<()> {
     for index in 0..FILE_COUNT {
         let name = format!("{name}{index}");
         expect_bytes(&read(&mount.join(&name))?, &bytes_of(&name), &name)?;
@@ -134,7 +138,7 @@ fn kill_management_and_mdts(cluster: &Cluster) -> Result<()> {
 }
 
 /// Everything ends in order, and nothing is wrong with what is on the disks.
-fn end(cluster: &Cluster, mounts: &[PathBuf], mut joined: Joined) -> Result<()> {
+pub(super) fn end(cluster: &Cluster, mounts: &[PathBuf], mut joined: Joined) -> Result<()> {
     for mount in mounts.iter().skip(1) {
         cluster.unmount(mount)?;
     }
