@@ -24,6 +24,7 @@ use crate::ctx::Ctx;
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::locks::Pin;
 use crate::machine::{Notify, NotifyId, NotifyResult, Output};
+use crate::nodes::Node;
 use crate::pages::{PAGE_BYTES, PageSet};
 use crate::state::State;
 use base::layout::Piece;
@@ -116,10 +117,12 @@ impl State {
     /// Whether pages of a file may be pushed at all.
     pub(crate) fn may_push(&self, fid: Fid) -> bool {
         let bounds = self.ahead.bounds;
+        let is_small_enough =
+            |node: &Node| node.attr().is_some_and(|attr| attr.size_bytes <= bounds.pushed_file_byte_count);
         bounds.is_pushing
             && bounds.kernel_window_bytes > 0
             && self.may_read_ahead(fid)
-            && self.nodes.by_fid(fid).is_some_and(|node| node.data.writer_count == 0)
+            && self.nodes.by_fid(fid).is_some_and(|node| node.data.writer_count == 0 && is_small_enough(node))
     }
 
     /// Pushes a window, as soon as that is possible. True when it will be, or is: then its lock stays pinned.

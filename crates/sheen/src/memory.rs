@@ -1,4 +1,5 @@
-//! How much memory there is for the processes of this machine, and what targets take of it for their rows.
+//! How much memory there is for the processes of this machine, and what targets take of it for their rows, and mounts for what they give
+//! to the kernel unasked.
 
 use base::TargetKind;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,21 @@ fn budget(kind: TargetKind, available_bytes: u64) -> usize {
     bytes as usize
 }
 
+/// Files up to this size are pushed into the page cache before somebody asks for their pages.
+pub fn pushed_file_bytes() -> u64 {
+    available_bytes() / 4
+}
+
 /// That of the machine, or less where a control group allows less.
 fn available_bytes() -> u64 {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
-    let group = std::fs::read_to_string("/proc/self/cgroup").ok().map(|text| group_of(&text));
-    let group = group.and_then(|group| limit_of(Path::new("/sys/fs/cgroup"), &group));
-    [machine, group].into_iter().flatten().min().unwrap_or(UNKNOWN_BYTES)
+    [machine, group_limit_bytes()].into_iter().flatten().min().unwrap_or(UNKNOWN_BYTES)
+}
+
+/// What the control group of this process allows, where it bounds anything.
+pub fn group_limit_bytes() -> Option<u64> {
+    let group = std::fs::read_to_string("/proc/self/cgroup").ok().map(|text| group_of(&text))?;
+    limit_of(Path::new("/sys/fs/cgroup"), &group)
 }
 
 /// `MemTotal:       24689432 kB`

@@ -11,6 +11,7 @@ pub mod unsaved;
 use crate::alive;
 use crate::cli::Transport;
 use crate::cluster::Identity;
+use crate::memory;
 use crate::mount_table;
 use crate::params;
 use crate::signals;
@@ -204,6 +205,7 @@ impl Mount {
             tracing::debug!("{error:#}");
             mount.note_kernel_window();
         }
+        mount.note_memory();
         let reaped = Arc::clone(&mount);
         let on_end = with.on_end;
         std::thread::Builder::new().name("mount-end".into()).spawn(move || {
@@ -229,6 +231,16 @@ impl Mount {
         let kernel_window_bytes = read_ahead::kib(&self.path).unwrap_or(0) * 1024;
         let bound = client::ReadAheadBound::KernelWindowBytes(kernel_window_bytes);
         self.set(client::Setting::ReadAheadBound(bound));
+    }
+
+    /// What the kernel is given unasked is memory of this process's control group, whoever reads it: where that has a limit of its own,
+    /// nothing is, unless an operator wants it.
+    fn note_memory(&self) {
+        let set = |bound| self.set(client::Setting::ReadAheadBound(bound));
+        set(client::ReadAheadBound::PushedFileBytes(memory::pushed_file_bytes()));
+        if memory::group_limit_bytes().is_some() {
+            set(client::ReadAheadBound::Pushing(false));
+        }
     }
 
     /// The configuration has changed.

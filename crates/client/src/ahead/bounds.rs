@@ -13,6 +13,9 @@ pub struct ReadAheadBounds {
     pub kernel_window_bytes: u64,
     /// What several threads will read in a stream is put into the kernel's page cache before it is asked for.
     pub is_pushing: bool,
+    /// Of files up to this size. The kernel takes what it is given for used: of a file that does not fit into memory it would keep that
+    /// rather than what others use, drop some of it all the same, and ask again.
+    pub pushed_file_byte_count: u64,
 }
 
 /// One of them.
@@ -23,6 +26,7 @@ pub enum ReadAheadBound {
     WholeBytes(u64),
     KernelWindowBytes(u64),
     Pushing(bool),
+    PushedFileBytes(u64),
 }
 
 impl ReadAheadBounds {
@@ -34,6 +38,7 @@ impl ReadAheadBounds {
             ReadAheadBound::WholeBytes(byte_count) => self.whole_byte_count = byte_count,
             ReadAheadBound::KernelWindowBytes(byte_count) => self.kernel_window_bytes = byte_count,
             ReadAheadBound::Pushing(is_pushing) => self.is_pushing = is_pushing,
+            ReadAheadBound::PushedFileBytes(byte_count) => self.pushed_file_byte_count = byte_count,
         }
     }
 
@@ -56,6 +61,7 @@ impl Default for ReadAheadBounds {
             whole_byte_count: 4 << 20,
             kernel_window_bytes: 0,
             is_pushing: true,
+            pushed_file_byte_count: u64::MAX,
         }
     }
 }

@@ -4,7 +4,10 @@ use crate::kernel::{Kernel, Work};
 use crate::read_ahead::{EAGAIN, MIB, Shared, WINDOW};
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, Extent, Rng};
-use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult, ReadAheadBounds, SetattrCall, Setting};
+use client::{
+    Answer, Call, Input, Notify, NotifyId, NotifyResult, ReadAheadBound, ReadAheadBounds, SetattrCall,
+    Setting,
+};
 use wire::mdt::{FileLock, FlockKind};
 
 const PAGE: u64 = 4096;
@@ -220,6 +223,17 @@ fn a_size_that_a_notification_overtakes_is_not_pushed_by() {
     shared.world.mounts[0].is_kernel_stuck = false;
     (0..256).for_each(|number| shared.check(number * WINDOW, WINDOW));
     assert!(!shared.world.mounts[0].notified.iter().any(is_push), "it may have taken the former for its end");
+}
+
+#[test]
+fn nothing_is_pushed_of_a_file_that_takes_too_much_of_the_memory() {
+    for (pushed_file_byte_count, is_pushed) in [(16 * MIB - 1, false), (16 * MIB, true)] {
+        let mut shared = Shared::with_pushes(16 * MIB);
+        let bound = ReadAheadBound::PushedFileBytes(pushed_file_byte_count);
+        shared.world.input(0, Input::Set(Setting::ReadAheadBound(bound)));
+        (0..256).for_each(|number| shared.check(number * WINDOW, WINDOW));
+        assert_eq!(shared.world.mounts[0].notified.iter().any(is_push), is_pushed);
+    }
 }
 
 /// The kernel makes a new version of the inode then, by which it believes no size that was asked for before.

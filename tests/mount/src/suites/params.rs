@@ -226,7 +226,6 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "64", "what a new mount of root has")?;
     set(&cluster, "llite.*.read_ahead_range_kb=256")?;
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "256", "what was set")?;
-    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "1", "what a new mount has")?;
     let stream = cluster.mount.join("stream");
     write(&stream, &vec![7; 16 << 20])?;
     cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
