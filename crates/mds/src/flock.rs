@@ -6,16 +6,21 @@
 
 pub mod deadlock;
 mod ranges;
+mod waits;
 
-use base::{ClientId, Fid, Status, WallTime};
-use deadlock::{Search, Step, Waits};
+use base::{ClientId, Extent, Fid, Status, WallTime};
+use deadlock::{Search, Step};
 use ranges::Ranges;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use waits::Waits;
 use wire::mdt::{FileLock, FlockKind};
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
 /// Locks of one client on this MDT, granted and waiting.
 const LOCKS_PER_CLIENT_MAX: usize = if cfg!(test) { 2048 } else { 65_536 };
+/// Ranges that a client names again. The bound above counts before a request is executed: one, or one that has waited, may leave two ranges
+/// more of one. And of what was on its way to an MDT that is gone, the client names what it has in either case, in more pieces.
+const REPLAYED_PER_CLIENT_MAX: usize = 2 * LOCKS_PER_CLIENT_MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Held {
@@ -26,13 +31,6 @@ struct Held {
 impl Held {
     fn owner(&self) -> FlockOwner {
         FlockOwner { client: self.client, owner: self.lock.owner }
-    }
-
-    fn conflicts(&self, other: &Held) -> bool {
-        self.lock.is_flock == other.lock.is_flock
-            && self.owner() != other.owner()
-            && self.lock.extent.overlaps(other.lock.extent)
-            && (self.lock.kind == FlockKind::Write || other.lock.kind == FlockKind::Write)
     }
 
     fn is_of(&self, client: ClientId, owner: u64, is_flock: bool) -> bool {
@@ -47,6 +45,21 @@ impl Held {
 /// Whose ranges are split and merged: an owner's, of one kind of lock.
 type Key = (ClientId, u64, bool);
 
+/// What somebody wants: bytes by one kind of lock, and whether to be alone there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    is_flock: bool,
+    extent: Extent,
+    is_write: bool,
+}
+
+impl From<FileLock> for Wanted {
+    fn from(lock: FileLock) -> Wanted {
+        let is_write = lock.kind == FlockKind::Write;
+        Wanted { is_flock: lock.is_flock, extent: lock.extent, is_write }
+    }
+}
+
 #[derive(Debug)]
 struct Waiting<T> {
     id: FlockWaitId,
@@ -58,7 +71,11 @@ struct Waiting<T> {
 struct FileLocks<T> {
     /// Nobody is here without ranges.
     held: BTreeMap<Key, Ranges>,
-    waiting: VecDeque<Waiting<T>>,
+    /// By their numbers, which are in the order of arrival.
+    waiting: BTreeMap<u64, Waiting<T>>,
+    /// Owners that were compared with something wanted.
+    #[cfg(test)]
+    looked_at_count: std::cell::Cell<usize>,
 }
 
 impl<T> FileLocks<T> {
@@ -70,12 +87,34 @@ impl<T> FileLocks<T> {
 
     /// The first lock in the way of each owner who has one there.
     fn conflicts(&self, wanted: Held) -> impl Iterator<Item = Held> {
-        let is_other = move |key: Key| key.2 == wanted.lock.is_flock && key != wanted.key();
-        let others = self.held.iter().filter(move |(key, _)| is_other(**key));
+        self.in_the_way_of(wanted.lock.into(), Some(wanted.key()))
+    }
+
+    /// The same, of whoever wants that, but for locks of one owner.
+    fn in_the_way_of(&self, wanted: Wanted, but: Option<Key>) -> impl Iterator<Item = Held> {
+        let others = self.held.iter().filter(move |(key, _)| {
+            #[cfg(test)]
+            self.looked_at_count.set(self.looked_at_count.get() + 1);
+            key.2 == wanted.is_flock && Some(**key) != but
+        });
         others.filter_map(move |((client, ..), ranges)| {
-            let theirs = ranges.overlapping(wanted.lock.extent).map(|lock| Held { client: *client, lock });
-            theirs.into_iter().find(|held| held.conflicts(&wanted))
+            let mut theirs = ranges.overlapping(wanted.extent);
+            let lock = theirs.find(|lock| wanted.is_write || lock.kind == FlockKind::Write)?;
+            Some(Held { client: *client, lock })
         })
+    }
+
+    /// Clients in the way of those who wait. Many wait for the same, mostly: who holds what is in their way is looked for once.
+    fn holders(&self) -> BTreeSet<ClientId> {
+        let mut wanted: BTreeMap<Wanted, Option<Key>> = BTreeMap::new();
+        for waiting in self.waiting.values() {
+            let key = waiting.wanted.key();
+            let alone = wanted.entry(waiting.wanted.lock.into()).or_insert(Some(key));
+            // Of two owners who want it each is in the way of the other.
+            *alone = alone.filter(|other| *other == key);
+        }
+        let holders = wanted.into_iter().flat_map(|(wanted, alone)| self.in_the_way_of(wanted, alone));
+        holders.map(|held| held.client).collect()
     }
 
     fn has_conflict(&self, wanted: Held) -> bool {
@@ -97,12 +136,19 @@ pub struct Flocks<T> {
     mdt_index: u16,
     files: BTreeMap<Fid, FileLocks<T>>,
     counts: BTreeMap<ClientId, usize>,
+    waits: Waits,
     next_wait: u64,
 }
 
 impl<T> Flocks<T> {
     pub fn new(mdt_index: u16) -> Flocks<T> {
-        Flocks { mdt_index, files: BTreeMap::new(), counts: BTreeMap::new(), next_wait: 1 }
+        Flocks {
+            mdt_index,
+            files: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            waits: Waits::default(),
+            next_wait: 1,
+        }
     }
 
     /// Takes, changes or releases a lock. Tokens of others that are served by that come in `granted`.
@@ -146,7 +192,8 @@ impl<T> Flocks<T> {
         } else if self.would_deadlock(fid, &waiting) {
             return Locked::Refused(waiting.token, Status::Deadlock);
         }
-        self.files.entry(fid).or_insert_with(empty).waiting.push_back(waiting);
+        self.waits.insert(fid, id.number, fcntl_owner(&wanted));
+        self.files.entry(fid).or_insert_with(empty).waiting.insert(id.number, waiting);
         *self.counts.entry(wanted.client).or_default() += 1;
         self.serve(fid, granted);
         Locked::Wait(id)
@@ -176,8 +223,7 @@ impl<T> Flocks<T> {
     pub fn replay(&mut self, fid: Fid, client: ClientId, locks: &[FileLock]) -> Result<(), Status> {
         for lock in locks {
             let wanted = Held { client, lock: *lock };
-            // The last one that is taken may make two more of those that were there.
-            if self.counts.get(&client).is_some_and(|count| *count > LOCKS_PER_CLIENT_MAX) {
+            if self.counts.get(&client).is_some_and(|count| *count >= REPLAYED_PER_CLIENT_MAX) {
                 return Err(Status::NoLocks);
             }
             if lock.extent.is_empty() || self.conflict(fid, &wanted).is_some() {
@@ -195,21 +241,31 @@ impl<T> Flocks<T> {
 
     /// Gives up one wait, if it is still there.
     pub fn end_wait(&mut self, id: FlockWaitId) -> Option<T> {
-        let is_it = |waiting: &Waiting<T>| waiting.id == id;
-        let fid = *self.files.iter().find(|(_, file)| file.waiting.iter().any(is_it))?.0;
-        self.withdraw(fid, is_it).pop()
+        let fid = self.waits.file_of(id.number)?;
+        if self.files.get(&fid)?.waiting.get(&id.number)?.id != id {
+            return None;
+        }
+        let waiting = self.take_waiting(fid, id.number)?;
+        self.forget_if_empty(fid);
+        Some(waiting.token)
     }
 
     fn withdraw(&mut self, fid: Fid, is_meant: impl Fn(&Waiting<T>) -> bool) -> Vec<T> {
-        let Some(file) = self.files.get_mut(&fid) else { return Vec::new() };
-        let (meant, others) = std::mem::take(&mut file.waiting).into_iter().partition(is_meant);
-        file.waiting = others;
-        let meant: VecDeque<Waiting<T>> = meant;
-        for waiting in &meant {
-            uncount(&mut self.counts, waiting.wanted.client);
-        }
+        let Some(file) = self.files.get(&fid) else { return Vec::new() };
+        let meant = file.waiting.iter().filter(|(_, waiting)| is_meant(waiting));
+        let meant: Vec<u64> = meant.map(|(number, _)| *number).collect();
+        let taken = meant.into_iter().filter_map(|number| self.take_waiting(fid, number));
+        let tokens = taken.map(|waiting| waiting.token).collect();
         self.forget_if_empty(fid);
-        meant.into_iter().map(|waiting| waiting.token).collect()
+        tokens
+    }
+
+    /// A wait is over, however it ends.
+    fn take_waiting(&mut self, fid: Fid, number: u64) -> Option<Waiting<T>> {
+        let waiting = self.files.get_mut(&fid)?.waiting.remove(&number)?;
+        self.waits.remove(number, fcntl_owner(&waiting.wanted));
+        uncount(&mut self.counts, waiting.wanted.client);
+        Some(waiting)
     }
 
     /// Everything of a client goes. Tokens of others that are served by that come in `granted`.
@@ -236,18 +292,13 @@ impl<T> Flocks<T> {
 
     /// Clients whose locks others wait for.
     pub fn in_the_way(&self) -> BTreeSet<ClientId> {
-        let mut holders = BTreeSet::new();
-        for file in self.files.values().filter(|file| !file.waiting.is_empty()) {
-            for waiting in &file.waiting {
-                holders.extend(file.conflicts(waiting.wanted).map(|held| held.client));
-            }
-        }
-        holders
+        let files: BTreeSet<Fid> = self.waits.files().collect();
+        files.iter().filter_map(|fid| self.files.get(fid)).flat_map(FileLocks::holders).collect()
     }
 
     /// Whether somebody waits.
     pub fn has_waiting(&self) -> bool {
-        self.files.values().any(|file| !file.waiting.is_empty())
+        !self.waits.is_empty()
     }
 
     /// Files with locks.
@@ -278,12 +329,10 @@ impl<T> Flocks<T> {
     fn serve(&mut self, fid: Fid, granted: &mut Vec<T>) {
         loop {
             let Some(file) = self.files.get(&fid) else { return };
-            let is_free = |waiting: &Waiting<T>| !file.has_conflict(waiting.wanted);
-            let Some(index) = file.waiting.iter().position(is_free) else { break };
-            let Some(file) = self.files.get_mut(&fid) else { return };
-            let Some(waiting) = file.waiting.remove(index) else { return };
+            let free = file.waiting.iter().find(|(_, waiting)| !file.has_conflict(waiting.wanted));
+            let Some(number) = free.map(|(number, _)| *number) else { break };
+            let Some(waiting) = self.take_waiting(fid, number) else { return };
             self.set(fid, waiting.wanted);
-            uncount(&mut self.counts, waiting.wanted.client);
             granted.push(waiting.token);
         }
         self.forget_if_empty(fid);
@@ -292,18 +341,22 @@ impl<T> Flocks<T> {
     /// Whether somebody in the way waits, over others or not, for this owner.
     fn would_deadlock(&self, fid: Fid, waiting: &Waiting<T>) -> bool {
         let wait = self.wait_of(fid, waiting);
-        matches!(Search::new(wait.id).step(&wait, &self.waits()), Step::Found(_))
+        matches!(Search::new(wait.id).step(&wait, |owner| self.waits_of(owner)), Step::Found(_))
     }
 
-    /// All waits for fcntl locks, by who waits.
-    pub fn waits(&self) -> Waits {
-        let mut waits = Waits::new();
-        for (fid, file) in &self.files {
-            for waiting in file.waiting.iter().filter(|waiting| !waiting.wanted.lock.is_flock) {
-                waits.entry(waiting.wanted.owner()).or_default().push(self.wait_of(*fid, waiting));
-            }
-        }
-        waits
+    /// What an owner waits for of fcntl locks. Others are not looked at.
+    pub fn waits_of(&self, owner: FlockOwner) -> Vec<FlockWait> {
+        self.waits.of(owner).filter_map(|number| self.wait_numbered(number)).collect()
+    }
+
+    /// A wait, if it is still there.
+    pub fn wait_named(&self, id: FlockWaitId) -> Option<FlockWait> {
+        self.wait_numbered(id.number).filter(|wait| wait.id == id)
+    }
+
+    fn wait_numbered(&self, number: u64) -> Option<FlockWait> {
+        let fid = self.waits.file_of(number)?;
+        Some(self.wait_of(fid, self.files.get(&fid)?.waiting.get(&number)?))
     }
 
     fn wait_of(&self, fid: Fid, waiting: &Waiting<T>) -> FlockWait {
@@ -332,17 +385,31 @@ impl<T> Flocks<T> {
                 *counts.entry(held.client).or_default() += 1;
                 assert!(!file.has_conflict(held));
             }
-            for waiting in &file.waiting {
+            for waiting in file.waiting.values() {
                 *counts.entry(waiting.wanted.client).or_default() += 1;
                 assert!(file.has_conflict(waiting.wanted));
             }
         }
         assert_eq!(counts, self.counts);
+        let waiting = self.files.iter().flat_map(|(fid, file)| {
+            file.waiting.iter().map(|(number, waiting)| (*fid, *number, fcntl_owner(&waiting.wanted)))
+        });
+        self.waits.check(waiting);
     }
 }
 
 fn empty<T>() -> FileLocks<T> {
-    FileLocks { held: BTreeMap::new(), waiting: VecDeque::new() }
+    FileLocks {
+        held: BTreeMap::new(),
+        waiting: BTreeMap::new(),
+        #[cfg(test)]
+        looked_at_count: std::cell::Cell::new(0),
+    }
+}
+
+/// Who waits, where circles of waits are looked for.
+fn fcntl_owner(wanted: &Held) -> Option<FlockOwner> {
+    (!wanted.lock.is_flock).then(|| wanted.owner())
 }
 
 fn uncount(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {

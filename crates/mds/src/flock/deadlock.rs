@@ -9,9 +9,6 @@ use base::limits::FRAME_BODY_BYTES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
-/// Waits by who waits; the threads of a process may wait for several locks.
-pub type Waits = BTreeMap<FlockOwner, Vec<FlockWait>>;
-
 /// Owners in one search and in one question, and waits in one answer. What lies beyond is not searched.
 pub const OWNERS_MAX: usize = 4096;
 /// Owners in the way, in all waits of one answer.
@@ -37,14 +34,14 @@ pub enum Step {
 pub struct Search {
     own: FlockWaitId,
     /// What the other MDTs said.
-    told: Waits,
+    told: BTreeMap<FlockOwner, Vec<FlockWait>>,
     asked: BTreeSet<FlockOwner>,
     has_found: bool,
 }
 
 impl Search {
     pub fn new(own: FlockWaitId) -> Search {
-        Search { own, told: Waits::new(), asked: BTreeSet::new(), has_found: false }
+        Search { own, told: BTreeMap::new(), asked: BTreeSet::new(), has_found: false }
     }
 
     pub fn tell(&mut self, waits: Vec<FlockWait>) {
@@ -53,8 +50,9 @@ impl Search {
         }
     }
 
-    /// Goes on with what is known now. `wait`: that of this search; `here`: all waits of this MDT.
-    pub fn step(&mut self, wait: &FlockWait, here: &Waits) -> Step {
+    /// Goes on with what is known now. `wait`: that of this search; `here`: what an owner
+    /// waits for at this MDT.
+    pub fn step(&mut self, wait: &FlockWait, here: impl Fn(FlockOwner) -> Vec<FlockWait>) -> Step {
         let mut seen = BTreeSet::new();
         let mut todo: Vec<(FlockOwner, FlockWaitId)> =
             wait.blockers.iter().map(|owner| (*owner, self.own)).collect();
@@ -65,8 +63,8 @@ impl Search {
             if seen.len() >= OWNERS_MAX || !seen.insert(owner) {
                 continue;
             }
-            let waits = [here.get(&owner), self.told.get(&owner)].into_iter().flatten().flatten();
-            for next in waits {
+            let waits = here(owner);
+            for next in waits.iter().chain(self.told.get(&owner).into_iter().flatten()) {
                 let youngest = youngest.max(next.id);
                 todo.extend(next.blockers.iter().map(|owner| (*owner, youngest)));
             }
@@ -91,8 +89,8 @@ impl Search {
     }
 }
 
-/// The waits that follow from those of `owners`, one over the other.
-pub fn follow(owners: Vec<FlockOwner>, waits: &Waits) -> Vec<FlockWait> {
+/// The waits that follow from those of `owners`, one over the other. `here` as in `Search::step`.
+pub fn follow(owners: Vec<FlockOwner>, here: impl Fn(FlockOwner) -> Vec<FlockWait>) -> Vec<FlockWait> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     let mut blockers_left = BLOCKERS_MAX;
@@ -101,7 +99,7 @@ pub fn follow(owners: Vec<FlockOwner>, waits: &Waits) -> Vec<FlockWait> {
         if seen.len() >= OWNERS_MAX || !seen.insert(owner) {
             continue;
         }
-        for wait in waits.get(&owner).into_iter().flatten() {
+        for wait in here(owner) {
             if found.len() >= OWNERS_MAX || blockers_left == 0 {
                 return found;
             }

@@ -1,8 +1,8 @@
-use super::{Flocks, LOCKS_PER_CLIENT_MAX, Locked};
+use super::{Flocks, LOCKS_PER_CLIENT_MAX, Locked, REPLAYED_PER_CLIENT_MAX};
 use base::{ClientId, Extent, Fid, Rng, Status, WallTime};
 use std::collections::BTreeSet;
 use wire::mdt::{FileLock, FlockKind};
-use wire::peer::FlockWaitId;
+use wire::peer::{FlockOwner, FlockWaitId};
 
 const FID: Fid = Fid { seq: 1, oid: 1, ver: 0 };
 const OTHER: Fid = Fid { seq: 1, oid: 2, ver: 0 };
@@ -172,18 +172,17 @@ fn who_is_in_the_way_with_many_ranges_is_named_once() {
     }
     let whole = locks.lock(WallTime(0), FID, B, posix(FlockKind::Write, 0, 4000), true, 2, &mut Vec::new());
     assert_eq!(whole, Locked::Wait(wait(1)));
-    let waits: Vec<_> = locks.waits().into_values().flatten().collect();
+    let waits = locks.waits_of(FlockOwner { client: B, owner: 7 });
     let blockers: Vec<_> = waits.iter().flat_map(|wait| &wait.blockers).map(|owner| owner.client).collect();
     assert_eq!(blockers, [A]);
 }
 
-/// A client that comes back says what it has had, and cannot have had more than it may. An unlock that splits may be the last thing
-/// that it was granted.
+/// A client that comes back says what it has had, and cannot have had twice as much as it may.
 #[test]
 fn more_than_a_client_may_have_is_not_replayed() {
     let mut locks: Flocks<u32> = Flocks::new(0);
     let range = |number: u64| posix(FlockKind::Read, 2 * number, 2 * number + 1);
-    let count = LOCKS_PER_CLIENT_MAX as u64 + 1;
+    let count = REPLAYED_PER_CLIENT_MAX as u64;
     let all: Vec<FileLock> = (0..count).rev().map(range).collect();
     assert_eq!(locks.replay(FID, A, &all), Ok(()));
     locks.check();
@@ -205,4 +204,76 @@ fn a_question_about_no_bytes_has_an_answer() {
         locks.test(FID, B, posix(FlockKind::Read, start, end));
     }
     locks.check();
+}
+
+/// Of many who wait for one range, and of many who hold it, not each is compared with each.
+#[test]
+fn who_is_in_the_way_of_many_is_looked_for_once() {
+    const COUNT: u64 = 500;
+    let mut locks: Flocks<u32> = Flocks::new(0);
+    let of = |owner, kind| FileLock { owner, ..posix(kind, 0, 10) };
+    let ask = |locks: &mut Flocks<u32>, client, lock| {
+        locks.lock(WallTime(0), FID, client, lock, true, 1, &mut Vec::new())
+    };
+    for owner in 0..COUNT {
+        assert_eq!(ask(&mut locks, [A, B][owner as usize % 2], of(owner, FlockKind::Read)), Locked::Now(1));
+    }
+    for owner in 0..COUNT {
+        let waiting = ask(&mut locks, C, of(owner, FlockKind::Write));
+        assert_eq!(waiting, Locked::Wait(wait(owner + 1)));
+    }
+    locks.check();
+    let looked_at = |locks: &Flocks<u32>| locks.files[&FID].looked_at_count.take();
+    looked_at(&locks);
+    assert_eq!(locks.in_the_way(), BTreeSet::from([A, B]));
+    assert_eq!(looked_at(&locks), COUNT as usize, "each that holds something, once");
+    // A wait for one of those who wait: whose wait it is, and whom that waits for.
+    let own = FileLock { owner: COUNT, ..posix(FlockKind::Write, 50, 51) };
+    assert_eq!(ask(&mut locks, C, own), Locked::Now(1));
+    looked_at(&locks);
+    let behind = FileLock { owner: COUNT + 1, ..own };
+    assert_eq!(ask(&mut locks, C, behind), Locked::Wait(wait(COUNT + 1)));
+    // Once for its conflict, once for those in its way, and once for each that waits when it is looked whether it can go on.
+    assert!(looked_at(&locks) < 5 * COUNT as usize, "waits of others are not compared with all");
+}
+
+/// An owner is not in its own way, and is in that of others who want the same.
+#[test]
+fn who_wants_more_of_what_he_has_is_in_the_way_of_others_only() {
+    let mut locks = Flocks::new(0);
+    take(&mut locks, FID, A, posix(FlockKind::Read, 0, 10), 1);
+    take(&mut locks, FID, B, posix(FlockKind::Read, 0, 10), 2);
+    take(&mut locks, FID, A, posix(FlockKind::Write, 0, 10), 3);
+    assert_eq!(locks.in_the_way(), BTreeSet::from([B]));
+    take(&mut locks, FID, C, posix(FlockKind::Write, 0, 10), 4);
+    assert_eq!(locks.in_the_way(), BTreeSet::from([A, B]));
+}
+
+/// The bound counts before a range is taken. What the last ones have split a client may name again, all of it.
+#[test]
+fn what_was_granted_at_the_bound_is_replayed() {
+    let mut locks = Flocks::new(0);
+    take(&mut locks, OTHER, B, posix(FlockKind::Read, 0, 10 * LOCKS_PER_CLIENT_MAX as u64), 1);
+    // As many waits as there may be, each in the middle of what the client has already.
+    const WAITS: u64 = 10;
+    for number in 0..WAITS {
+        take(&mut locks, OTHER, A, posix(FlockKind::Read, 10 * number, 10 * number + 9), 1);
+        let middle = posix(FlockKind::Write, 10 * number + 4, 10 * number + 5);
+        assert_eq!(take(&mut locks, OTHER, A, middle, 2).0, Locked::Wait(wait(number + 1)));
+    }
+    let mut number = 0;
+    while locks.counts[&A] < LOCKS_PER_CLIENT_MAX {
+        take(&mut locks, FID, A, posix(FlockKind::Read, 2 * number, 2 * number + 1), 3);
+        number += 1;
+    }
+    let (_, granted) = take(&mut locks, OTHER, B, posix(FlockKind::Unlock, 0, u64::MAX), 4);
+    assert_eq!(granted.len() as u64, WAITS);
+    assert!(locks.counts[&A] > LOCKS_PER_CLIENT_MAX + 1, "each makes three of one");
+    let held = |fid: Fid| -> Vec<FileLock> { locks.files[&fid].held().map(|held| held.lock).collect() };
+    let mut restarted: Flocks<u32> = Flocks::new(0);
+    for fid in [FID, OTHER] {
+        assert_eq!(restarted.replay(fid, A, &held(fid)), Ok(()));
+    }
+    restarted.check();
+    assert_eq!(restarted.counts, locks.counts);
 }

@@ -34,9 +34,8 @@ impl<M: MetaStore> Mds<M> {
         if peers.is_empty() {
             return;
         }
-        let waits = self.flocks.waits();
-        let Some(wait) = waits.values().flatten().find(|wait| wait.id == id) else { return };
-        match search.step(wait, &waits) {
+        let Some(wait) = self.flocks.wait_named(id) else { return };
+        match search.step(&wait, |owner| self.flocks.waits_of(owner)) {
             Step::Ask(owners) => {
                 self.searches.0.insert(id, Running { search, unanswered: peers.clone() });
                 for peer in peers {
@@ -79,7 +78,7 @@ impl<M: MetaStore> Mds<M> {
 
     /// Another MDT asks.
     pub(super) fn answer_flock_waits(&mut self, now: Now, token: Token, owners: Vec<FlockOwner>) {
-        let waits = follow(owners, &self.flocks.waits());
+        let waits = follow(owners, |owner| self.flocks.waits_of(owner));
         self.reply(now, token, Ok(Reply::Peer(PeerReply::FlockWaits(waits))));
     }
 

@@ -1,6 +1,7 @@
-use super::{BLOCKERS_MAX, OWNERS_MAX, Search, Step, Waits, follow};
+use super::{BLOCKERS_MAX, OWNERS_MAX, Search, Step, follow};
 use base::limits::FRAME_BODY_BYTES_MAX;
 use base::{ClientId, WallTime};
+use std::collections::BTreeMap;
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
 fn owner(number: u64) -> FlockOwner {
@@ -20,20 +21,21 @@ fn wait(number: u64, blockers: &[u64]) -> FlockWait {
     }
 }
 
-fn waits(of: &[FlockWait]) -> Waits {
-    let mut waits = Waits::new();
+/// What an owner waits for, of these.
+fn waits(of: &[FlockWait]) -> impl Fn(FlockOwner) -> Vec<FlockWait> {
+    let mut waits: BTreeMap<FlockOwner, Vec<FlockWait>> = BTreeMap::new();
     for wait in of {
         waits.entry(wait.owner).or_default().push(wait.clone());
     }
-    waits
+    move |owner| waits.get(&owner).cloned().unwrap_or_default()
 }
 
 /// Runs a search at a place that knows `here`, beside one that knows `there`.
 fn search(own: &FlockWait, here: &[FlockWait], there: &[FlockWait]) -> (Step, usize) {
     let mut search = Search::new(own.id);
     for round in 0..100 {
-        match search.step(own, &waits(here)) {
-            Step::Ask(owners) => search.tell(follow(owners, &waits(there))),
+        match search.step(own, waits(here)) {
+            Step::Ask(owners) => search.tell(follow(owners, waits(there))),
             step => return (step, round),
         }
     }
@@ -71,11 +73,11 @@ fn a_chain_and_a_circle_of_others_are_no_circle_of_ours() {
 fn what_was_told_once_and_is_not_true_any_more_is_no_circle() {
     let own = wait(2, &[1]);
     let mut search = Search::new(own.id);
-    assert_eq!(search.step(&own, &Waits::new()), Step::Ask(vec![owner(1)]));
+    assert_eq!(search.step(&own, waits(&[])), Step::Ask(vec![owner(1)]));
     search.tell(vec![wait(1, &[2])]);
-    assert_eq!(search.step(&own, &Waits::new()), Step::Ask(vec![owner(1)]));
+    assert_eq!(search.step(&own, waits(&[])), Step::Ask(vec![owner(1)]));
     search.tell(Vec::new());
-    assert_eq!(search.step(&own, &Waits::new()), Step::Over);
+    assert_eq!(search.step(&own, waits(&[])), Step::Over);
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn a_process_that_waits_twice_is_followed_both_ways() {
 fn a_search_is_bounded() {
     let count = OWNERS_MAX as u64 * 2;
     let chain: Vec<FlockWait> = (1..count).map(|number| wait(number, &[number + 1])).collect();
-    assert_eq!(follow(vec![owner(1)], &waits(&chain)).len(), OWNERS_MAX);
+    assert_eq!(follow(vec![owner(1)], waits(&chain)).len(), OWNERS_MAX);
     assert_eq!(search(&wait(count + 1, &[1]), &chain, &chain).0, Step::Over);
 }
 
@@ -104,7 +106,7 @@ fn what_is_told_of_very_many_owners_fits_in_a_frame() {
     for (told, wait_count, blocker_count) in
         [(many, 1, BLOCKERS_MAX), (chain, OWNERS_MAX - 1, OWNERS_MAX - 1)]
     {
-        let told = follow(told.iter().map(|wait| wait.owner).collect(), &waits(&told));
+        let told = follow(told.iter().map(|wait| wait.owner).collect(), waits(&told));
         let counted: usize = told.iter().map(|wait| wait.blockers.len()).sum();
         assert_eq!((told.len(), counted), (wait_count, blocker_count));
         let reply = wire::Reply::Peer(wire::PeerReply::FlockWaits(told));
@@ -116,9 +118,9 @@ fn what_is_told_of_very_many_owners_fits_in_a_frame() {
 fn no_question_names_more_owners_than_a_search_looks_at() {
     let own = wait(60_000, &(1..50_000).collect::<Vec<u64>>());
     let mut search = Search::new(own.id);
-    let Step::Ask(owners) = search.step(&own, &Waits::new()) else { panic!("nobody is asked") };
+    let Step::Ask(owners) = search.step(&own, waits(&[])) else { panic!("nobody is asked") };
     assert!(owners.len() <= OWNERS_MAX);
     search.tell(vec![wait(owners[0].owner, &[60_000])]);
-    let Step::Ask(owners) = search.step(&own, &Waits::new()) else { panic!("it is looked at again") };
+    let Step::Ask(owners) = search.step(&own, waits(&[])) else { panic!("it is looked at again") };
     assert!(owners.len() <= OWNERS_MAX);
 }
