@@ -4,7 +4,6 @@ use crate::ctx::Outcome;
 use crate::executor::Receiver;
 use base::names::POSITION_FIRST;
 use base::{Fid, LockId, OpenHandle, Status, Version};
-use std::collections::BTreeSet;
 use wire::mdt::{DirEntry, OpenArgs};
 
 /// An open file or directory; its number is the kernel's `fh` and the handle on the MDT.
@@ -25,8 +24,6 @@ pub(crate) struct Handle {
     pub(crate) has_killed_privileges: bool,
     /// The version of the inode after they were last cleared for it.
     pub(crate) cleared_at: Option<Version>,
-    /// Owners of advisory locks taken through it: an open-file-description lock is dropped with it (C13).
-    pub(crate) lock_owners: BTreeSet<(u64, bool)>,
     pub(crate) listing: Listing,
 }
 
@@ -208,7 +205,6 @@ impl Handle {
             error: None,
             has_killed_privileges: false,
             cleared_at: None,
-            lock_owners: BTreeSet::new(),
             listing: Listing::default(),
         }
     }

@@ -36,6 +36,7 @@ mod leases;
 mod listed;
 mod listing_budget;
 mod listing_cache;
+mod lock_owners;
 mod locks;
 mod long_xattrs;
 mod names;

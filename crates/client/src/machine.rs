@@ -373,6 +373,7 @@ impl Machine for Client {
             state.appends.check();
             state.ahead.check();
             state.listing_budget.check();
+            state.lock_owners.check();
             state.nodes.listings.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =

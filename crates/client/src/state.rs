@@ -14,6 +14,7 @@ use crate::interrupts::{GivesUp, Signals};
 use crate::leases::Lease;
 use crate::listed::Listed;
 use crate::listing_budget::ListingBudget;
+use crate::lock_owners::LockOwners;
 use crate::locks::Revocation;
 use crate::long_xattrs::LongXattrs;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
@@ -123,6 +124,8 @@ pub(crate) struct State {
     pub(crate) listed: Listed,
     pub(crate) long_xattrs: LongXattrs,
     pub(crate) handles: BTreeMap<u64, Handle>,
+    /// Of advisory locks that were taken through them.
+    pub(crate) lock_owners: LockOwners,
     /// What those of directories keep.
     pub(crate) listing_budget: ListingBudget,
     pub(crate) last_handle: u64,
@@ -226,6 +229,7 @@ impl State {
             listed: Listed::default(),
             long_xattrs: LongXattrs::default(),
             handles: BTreeMap::new(),
+            lock_owners: LockOwners::default(),
             listing_budget: ListingBudget::default(),
             last_handle: 0,
             closing: BTreeMap::new(),

@@ -86,6 +86,7 @@ pub(crate) async fn setdirstripe(
 pub(crate) fn releasedir(ctx: &Ctx, fh: u64) -> Outcome<Answer> {
     ctx.with(|state| {
         state.listing_budget.forget(fh);
+        state.lock_owners.end(fh);
         if let Some(handle) = state.handles.remove(&fh) {
             let node_id = handle.fid.inode_number();
             if let Some(node) = state.nodes.get_mut(node_id) {

@@ -33,10 +33,8 @@ pub(crate) async fn set(
         return Err(Status::NoLocks);
     }
     let is_interrupted = ctx.with(|state| {
-        if let Some(handle) = state.handles.get_mut(&fh)
-            && lock.kind != FlockKind::Unlock
-        {
-            handle.lock_owners.insert((lock.owner, lock.is_flock));
+        if let Some(handle) = state.handles.get(&fh).filter(|_| lock.kind != FlockKind::Unlock) {
+            state.lock_owners.note(fh, handle.fid, (lock.owner, lock.is_flock));
         }
         let call = state.calls.get_mut(&who.id)?;
         if is_wait {
@@ -115,21 +113,13 @@ pub(crate) async fn unlock_all(ctx: &Ctx, fid: Fid, owner: u64, is_flock: bool) 
 
 /// The last descriptor of a handle is gone: its flock(2), and what was locked through it by descriptions (C13).
 pub(crate) async fn drop_handle_locks(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) {
-    let known = ctx.with(|state| {
-        let handle = state.handles.get_mut(&fh)?;
-        Some((handle.fid, std::mem::take(&mut handle.lock_owners)))
-    });
+    let known = ctx.with(|state| Some((state.handles.get(&fh)?.fid, state.lock_owners.end(fh))));
     let Some((fid, mut owners)) = known else { return };
     owners.extend(flock_owner.map(|owner| (owner, true)));
     for (owner, is_flock) in owners {
         // A lock of fcntl(2) belongs to a process, which may hold it through another handle; its end is FLUSH. One
         // of a description shows by an owner that no other handle has.
-        let is_shared = !is_flock
-            && ctx.with(|state| {
-                state.handles.iter().any(|(other, handle)| {
-                    *other != fh && handle.fid == fid && handle.lock_owners.contains(&(owner, is_flock))
-                })
-            });
+        let is_shared = !is_flock && ctx.with(|state| state.lock_owners.is_owner(fid, (owner, is_flock)));
         if !is_shared {
             unlock_all(ctx, fid, owner, is_flock).await;
         }

@@ -347,7 +347,11 @@ fn eviction_count(ctx: &Ctx, fid: Fid) -> u64 {
 /// follows when it is durable.
 pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Outcome<Answer> {
     super::flock::drop_handle_locks(ctx, fh, flock_owner).await;
-    let handle = ctx.with(|state| state.handles.remove(&fh));
+    let handle = ctx.with(|state| {
+        // Of a call that came with it, against all custom.
+        state.lock_owners.end(fh);
+        state.handles.remove(&fh)
+    });
     let Some(handle) = handle else { return Ok(Answer::Done) };
     let node_id = handle.fid.inode_number();
     ctx.with(|state| state.forget_passing_writes(node_id, fh));
