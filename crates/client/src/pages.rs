@@ -16,14 +16,17 @@
 //! will hold.) They leave it when the kernel is told to drop them; until it has, they are in `PageTraffic::drops`. What it is
 //! given unasked is in `Pushes` until it has it. What the kernel drops by itself, short of memory, stays in the record.
 
+mod drops;
+
 use crate::ctx::{Ctx, First, Race};
-use crate::executor::{Receiver, Sender, oneshot};
+use crate::executor::{Receiver, oneshot};
 use crate::machine::{Notify, NotifyId};
 use crate::nodes::Node;
 use crate::push::pushes_end;
 use crate::seldom::Bare;
 use crate::state::State;
 use base::{Duration, Extent};
+use drops::{PageDrop, PageDrops};
 use std::collections::BTreeMap;
 
 /// The kernel's.
@@ -202,23 +205,11 @@ impl PageCall {
     }
 }
 
-/// Pages that the kernel was told to drop.
-struct PageDrop {
-    node: u64,
-    extent: Extent,
-    /// It may come to its end only when calls are answered that wait: nobody waits for it any more.
-    is_given_up: bool,
-    /// A target has evicted this client since it was sent: what was stored into these pages is lost.
-    is_lost: bool,
-    /// Are told when it is done; dropped when it is given up.
-    waiters: Vec<Sender<()>>,
-}
-
 /// Unanswered calls with pages, and notifications about pages that are not done.
 #[derive(Default)]
 pub(crate) struct PageTraffic {
     calls: BTreeMap<PageCallId, PageCall>,
-    drops: BTreeMap<NotifyId, PageDrop>,
+    drops: PageDrops,
 }
 
 /// What to wait for before more pages can be dropped.
@@ -323,7 +314,7 @@ impl State {
         let filled = self.nodes.get(node).map(|known| known.data.pages.filled.intersection(extent));
         let mut found = filled.unwrap_or_default();
         for id in self.traffic.drops_over(node, extent) {
-            if let Some(drop) = self.traffic.drops.get(&id) {
+            if let Some(drop) = self.traffic.drops.get(id) {
                 found.insert(drop.extent.intersection(extent));
             }
         }
@@ -337,7 +328,7 @@ impl State {
         let call = self.traffic.calls.get(&id)?;
         let known = &self.nodes.get(call.node)?.data.pages;
         let mut dropped = known.dropped.intersection(call.pages);
-        for drop in self.traffic.drops.values().filter(|drop| drop.node == call.node) {
+        for (_, drop) in self.traffic.drops.of(call.node) {
             dropped.insert(drop.extent.intersection(call.pages));
         }
         let parts = dropped.within(call.pages).flat_map(|part| known.filled.within(part));
@@ -365,20 +356,22 @@ impl State {
         if is_filled {
             self.drop_unasked(node, Extent::WHOLE);
         }
-        for drop in self.traffic.drops.values_mut().filter(|drop| drop.node == node) {
-            drop.is_lost = true;
+        let ids: Vec<NotifyId> = self.traffic.drops.of(node).map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(drop) = self.traffic.drops.get_mut(id) {
+                drop.is_lost = true;
+            }
         }
     }
 
     /// Whether what the kernel writes back there may be from before an eviction.
     pub(crate) fn has_lost_pages(&self, node: u64, extent: Extent) -> bool {
-        let mut drops = self.traffic.drops.values();
-        drops.any(|drop| drop.is_lost && drop.node == node && drop.extent.overlaps(extent))
+        self.traffic.drops.of(node).any(|(_, drop)| drop.is_lost && drop.extent.overlaps(extent))
     }
 
     /// Whether the kernel may still have pages of this inode that nobody waits for to go.
     pub(crate) fn has_unasked_drop(&self, node: u64) -> bool {
-        self.traffic.drops.values().any(|drop| drop.node == node && drop.is_given_up)
+        self.traffic.drops.of(node).any(|(_, drop)| drop.is_given_up)
     }
 
     fn send_drop(&mut self, node: u64, extent: Extent, is_given_up: bool) -> NotifyId {
@@ -399,7 +392,7 @@ impl State {
 
     /// It is done; false when it was not about pages.
     pub(crate) fn end_drop(&mut self, id: NotifyId) -> bool {
-        let Some(drop) = self.traffic.drops.remove(&id) else { return false };
+        let Some(drop) = self.traffic.drops.remove(id) else { return false };
         self.note_dropped(drop.node, drop.extent);
         for waiter in drop.waiters {
             waiter.send(());
@@ -417,7 +410,7 @@ impl State {
 
     /// Its pages are to be dropped anew, but for `empty`, which it waits for in the kernel.
     fn give_up_drop(&mut self, id: NotifyId, empty: Option<Extent>) {
-        let Some(drop) = self.traffic.drops.get_mut(&id) else { return };
+        let Some(drop) = self.traffic.drops.get_mut(id) else { return };
         drop.is_given_up = true;
         drop.waiters.clear();
         let Some(known) = self.nodes.get_mut(drop.node) else { return };
@@ -429,7 +422,7 @@ impl State {
 
     /// A WRITE has waited for so long that a notification over its doubtful page waits for it: the page is empty.
     fn give_up_doubtful(&mut self, id: NotifyId) {
-        let Some(drop) = self.traffic.drops.get(&id).filter(|drop| !drop.is_given_up) else { return };
+        let Some(drop) = self.traffic.drops.get(id).filter(|drop| !drop.is_given_up) else { return };
         if let Some(page) = self.traffic.doubtful_page(drop.node, drop.extent) {
             self.give_up_drop(id, Some(page));
         }
@@ -447,12 +440,12 @@ impl State {
             // What others are dropping.
             None => todo.within(Extent::WHOLE).find_map(|part| {
                 let id = self.traffic.drops_over(node, part).into_iter().next()?;
-                Some((id, self.traffic.drops.get(&id)?.extent))
+                Some((id, self.traffic.drops.get(id)?.extent))
             })?,
         };
         let is_doubtful = self.traffic.doubtful_page(node, extent).is_some();
         let (sender, receiver) = oneshot();
-        self.traffic.drops.get_mut(&id)?.waiters.push(sender);
+        self.traffic.drops.get_mut(id)?.waiters.push(sender);
         Some(DropStep { id, extent, receiver, is_doubtful })
     }
 
@@ -482,9 +475,7 @@ impl State {
 
     /// Asserts what always holds.
     pub(crate) fn check_pages(&self) {
-        for drop in self.traffic.drops.values() {
-            assert!(!drop.is_given_up || drop.waiters.is_empty(), "nobody waits for what was given up");
-        }
+        self.traffic.drops.check();
     }
 }
 
@@ -504,15 +495,14 @@ impl PageTraffic {
     /// Whether somebody has these pages, or they are being dropped.
     pub(crate) fn is_in_way_of_push(&self, node: u64, pages: Extent) -> bool {
         let mut calls = self.calls.values().filter(|call| call.node == node);
-        let mut drops = self.drops.values().filter(|drop| drop.node == node);
-        calls.any(|call| call.pages.overlaps(pages)) || drops.any(|drop| drop.extent.overlaps(pages))
+        let mut drops = self.drops.of(node);
+        calls.any(|call| call.pages.overlaps(pages)) || drops.any(|(_, drop)| drop.extent.overlaps(pages))
     }
 
     /// Notifications over these pages that are not given up.
     fn drops_over(&self, node: u64, extent: Extent) -> Vec<NotifyId> {
-        let is_over =
-            |drop: &PageDrop| drop.node == node && !drop.is_given_up && drop.extent.overlaps(extent);
-        self.drops.iter().filter(|(_, drop)| is_over(drop)).map(|(id, _)| *id).collect()
+        let is_over = |drop: &PageDrop| !drop.is_given_up && drop.extent.overlaps(extent);
+        self.drops.of(node).filter(|(_, drop)| is_over(drop)).map(|(id, _)| id).collect()
     }
 
     /// The first doubtful page in an extent.

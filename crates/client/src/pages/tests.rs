@@ -74,3 +74,34 @@ fn pages_contain_the_bytes() {
     assert_eq!(pages_of(Extent::new(4096, 8192)), Extent::new(4096, 8192));
     assert_eq!(pages_of(Extent::WHOLE), Extent::WHOLE);
 }
+
+/// A mount that gives all its locks on data back has a notification on its way for each file.
+#[test]
+fn who_drops_pages_of_a_file_looks_at_no_notifications_about_others() {
+    const COUNT: u64 = 500;
+    let mut state = crate::recovery::tests::state();
+    let fid = |number: u64| base::Fid { seq: base::Fid::SEQ_NORMAL, oid: number as u32, ver: 0 };
+    let extent = Extent::new(0, 4 * PAGE_BYTES);
+    for number in 1..=COUNT {
+        state.nodes.get_or_new(fid(number)).data.pages.filled.insert(extent);
+    }
+    for number in 1..=COUNT {
+        let node = fid(number).inode_number();
+        let mut todo = state.pages_within(node, Extent::WHOLE);
+        assert_eq!(ranges(&todo), [(0, extent.end)]);
+        let step = state.drop_step(node, &mut todo, CHUNK_BYTES).expect("it has pages");
+        assert!(!state.has_lost_pages(node, Extent::WHOLE) && !state.has_unasked_drop(node));
+        // They are still there, until the kernel is done.
+        assert_eq!(ranges(&state.pages_within(node, Extent::WHOLE)), [(0, extent.end)]);
+        state.check_pages();
+        let known = state.traffic.drops.get(step.id).map(|drop| (drop.node, drop.extent));
+        assert_eq!(known, Some((node, extent)));
+    }
+    let looked_at = state.traffic.drops.looked_at_count.get() as u64;
+    assert!(looked_at <= 5 * COUNT, "{looked_at} for {COUNT} files");
+    let first = fid(1).inode_number();
+    let (id, _) = state.traffic.drops.of(first).next().expect("the kernel is not done");
+    assert!(state.end_drop(id) && !state.end_drop(id));
+    assert!(state.pages_within(first, Extent::WHOLE).is_empty());
+    state.check_pages();
+}
