@@ -231,6 +231,7 @@ impl State {
             Setting::XattrCache(is_on) => {
                 self.is_caching_xattrs = is_on;
                 self.nodes.iter_mut().for_each(|(_, node)| node.xattrs = None);
+                self.long_xattrs.clear();
                 self.nodes.listings.forget_all_entries();
             }
             Setting::AccessTimes(times) => self.options.access_times = times,

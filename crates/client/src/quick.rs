@@ -24,9 +24,9 @@ impl State {
                 // Whoever asks for a name that cannot be is told so by whoever executes the call.
                 check_xattr_name(name).ok()?;
                 let fid = self.nodes.get(*node)?.fid();
-                match self.cached_xattrs(fid)?.get(name) {
+                match self.value_in(fid, self.cached_xattrs(fid)?, name) {
                     None => Some(Err(Status::NoData)),
-                    Some(value) => Some(Ok(Answer::Bytes(value?.to_vec().into()))),
+                    Some(value) => Some(Ok(Answer::Bytes(value?))),
                 }
             }
             Call::Listxattr { node } => {

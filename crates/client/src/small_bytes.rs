@@ -1,7 +1,7 @@
-//! Byte strings that are kept by the million and do not change: short ones lie where they are kept.
+//! Byte strings that are kept by the million and stay as long as they are: short ones lie where they are kept.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 /// So many lie in place: with them, their number and what tells them from others three words are full.
 const HERE_MAX: usize = 22;
@@ -36,6 +36,15 @@ impl Deref for SmallBytes {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Form::Here { byte_count, bytes } => bytes.get(..usize::from(*byte_count)).unwrap_or_default(),
+            Form::Apart(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for SmallBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Form::Here { byte_count, bytes } => bytes.get_mut(..usize::from(*byte_count)).unwrap_or_default(),
             Form::Apart(bytes) => bytes,
         }
     }
@@ -81,8 +90,11 @@ mod tests {
         assert_eq!(SmallBytes::default().len(), 0);
         for count in 0..300 {
             let all: Vec<u8> = (0..count).map(|number| number as u8 ^ 0x5a).collect();
-            let kept = SmallBytes::from(&all[..]);
+            let mut kept = SmallBytes::from(&all[..]);
             assert_eq!(*kept, all[..]);
+            kept.iter_mut().for_each(|byte| *byte ^= 1);
+            assert!(kept.iter().zip(&all).all(|(kept, byte)| *kept == *byte ^ 1) && kept.len() == all.len());
+            kept.iter_mut().for_each(|byte| *byte ^= 1);
             assert_eq!(kept.clone(), kept);
             assert_eq!(kept == SmallBytes::default(), count == 0);
             assert_eq!(kept.apart_byte_count(), if count <= HERE_MAX { 0 } else { count });

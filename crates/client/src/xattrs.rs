@@ -4,6 +4,11 @@ use crate::small_bytes::SmallBytes;
 use crate::varint::{put_bytes, put_number, take_bytes, take_number};
 use std::collections::BTreeMap;
 
+/// What is behind a name, as one number.
+const UNKNOWN: u64 = 0;
+const HERE: u64 = 1;
+const APART: u64 = 2;
+
 /// By name: each name, and its value where that is known.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Xattrs(SmallBytes);
@@ -12,6 +17,15 @@ pub(crate) struct Xattrs(SmallBytes);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XattrList<'a>(&'a [u8]);
 
+/// What is known of the value of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Unknown,
+    Here(&'a [u8]),
+    /// It is among `LongXattrs`.
+    Apart,
+}
+
 impl Xattrs {
     /// Of names that come twice the last counts.
     pub(crate) fn new<'a>(xattrs: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Xattrs {
@@ -19,7 +33,7 @@ impl Xattrs {
         let mut packed = Vec::new();
         for (name, value) in by_name {
             put_bytes(&mut packed, name);
-            put_number(&mut packed, u64::from(value.is_some()));
+            put_number(&mut packed, if value.is_some() { HERE } else { UNKNOWN });
             value.iter().for_each(|value| put_bytes(&mut packed, value));
         }
         Xattrs(SmallBytes::from(packed.as_slice()))
@@ -34,28 +48,44 @@ impl Xattrs {
         XattrList(&self.0)
     }
 
-    /// Remembers or forgets the value of a name. Nothing happens where there is no such name.
-    pub(crate) fn set_value(&mut self, name: &[u8], value: Option<&[u8]>) {
-        let new_value = |known: &[u8], old| if known == name { value } else { old };
-        let packed = Xattrs::new(self.list().iter().map(|(known, old)| (known, new_value(known, old))));
-        *self = packed;
+    /// The value of a name that had none is apart from now on, or is not any more. Nothing happens where there is no such name.
+    pub(crate) fn note_apart(&mut self, name: &[u8], is_apart: bool) {
+        let mut rest = &*self.0;
+        while let Some(known) = take_bytes(&mut rest) {
+            let place = self.0.len() - rest.len();
+            let Some(kind) = take_number(&mut rest) else { return };
+            if kind == HERE && take_bytes(&mut rest).is_none() {
+                return;
+            }
+            if known == name {
+                // Each of these numbers is one byte.
+                if let Some(byte) = self.0.get_mut(place).filter(|_| kind != HERE) {
+                    *byte = if is_apart { APART as u8 } else { UNKNOWN as u8 };
+                }
+                return;
+            }
+        }
     }
 }
 
 impl<'a> XattrList<'a> {
     pub(crate) const EMPTY: XattrList<'static> = XattrList(&[]);
 
-    fn iter(self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+    fn iter(self) -> impl Iterator<Item = (&'a [u8], Value<'a>)> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
             let name = take_bytes(&mut rest)?;
-            let has_value = take_number(&mut rest)? != 0;
-            Some((name, if has_value { Some(take_bytes(&mut rest)?) } else { None }))
+            let value = match take_number(&mut rest)? {
+                HERE => Value::Here(take_bytes(&mut rest)?),
+                APART => Value::Apart,
+                _ => Value::Unknown,
+            };
+            Some((name, value))
         })
     }
 
-    /// The value of a name, if it is there, and if its value is known.
-    pub(crate) fn get(self, name: &[u8]) -> Option<Option<&'a [u8]>> {
+    /// What is known of the value of a name, if that is there.
+    pub(crate) fn get(self, name: &[u8]) -> Option<Value<'a>> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
@@ -84,20 +114,22 @@ mod tests {
         ];
         let mut xattrs = Xattrs::new(all.into_iter());
         assert!(xattrs.list().names().eq([&b""[..], b"user.a", b"user.b", b"user.long"]));
-        assert_eq!(xattrs.list().get(b""), Some(Some(&b""[..])));
-        assert_eq!(xattrs.list().get(b"user.a"), Some(None));
-        assert_eq!(xattrs.list().get(b"user.b"), Some(Some(&b"new"[..])));
-        assert_eq!(xattrs.list().get(b"user.long"), Some(Some(&long[..])));
+        assert_eq!(xattrs.list().get(b""), Some(Value::Here(b"")));
+        assert_eq!(xattrs.list().get(b"user.a"), Some(Value::Unknown));
+        assert_eq!(xattrs.list().get(b"user.b"), Some(Value::Here(b"new")));
+        assert_eq!(xattrs.list().get(b"user.long"), Some(Value::Here(&long)));
         assert_eq!(xattrs.list().get(b"user"), None);
         assert_eq!(xattrs.list().to_owned(), xattrs);
 
-        xattrs.set_value(b"user.a", Some(b"known"));
-        xattrs.set_value(b"user.long", None);
-        xattrs.set_value(b"user", Some(b"none such"));
+        for name in [&b"user.a"[..], b"user.b", b"user"] {
+            xattrs.note_apart(name, true);
+        }
         assert!(xattrs.list().names().eq([&b""[..], b"user.a", b"user.b", b"user.long"]));
-        assert_eq!(xattrs.list().get(b"user.a"), Some(Some(&b"known"[..])));
-        assert_eq!(xattrs.list().get(b"user.b"), Some(Some(&b"new"[..])));
-        assert_eq!(xattrs.list().get(b"user.long"), Some(None));
+        assert_eq!(xattrs.list().get(b"user.a"), Some(Value::Apart));
+        assert_eq!(xattrs.list().get(b"user.b"), Some(Value::Here(b"new")));
+        assert_eq!(xattrs.list().get(b"user.long"), Some(Value::Here(&long)));
+        xattrs.note_apart(b"user.a", false);
+        assert_eq!(xattrs.list().get(b"user.a"), Some(Value::Unknown));
     }
 
     #[test]

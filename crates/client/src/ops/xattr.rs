@@ -4,9 +4,10 @@ use crate::call::{Answer, Caller};
 use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::inode_of;
 use crate::state::State;
-use crate::xattrs::{XattrList, Xattrs};
+use crate::xattrs::{Value, XattrList, Xattrs};
 use base::names::check_xattr_name;
 use base::{Fid, Status, limits};
+use bytes::Bytes;
 use rpc::Kind;
 use wire::lock::{LockWant, bits};
 use wire::mdt::Credentials;
@@ -23,6 +24,15 @@ impl State {
         }
         let is_bare = !node.is_attr_stale && node.attr().is_some_and(|attr| !attr.has_xattrs);
         if is_bare { Some(XattrList::EMPTY) } else { node.xattrs.as_ref().map(Xattrs::list) }
+    }
+
+    /// A value as a list of this inode has it; `Some(None)`: there is one, which is not known.
+    pub(crate) fn value_in(&self, fid: Fid, list: XattrList<'_>, name: &[u8]) -> Option<Option<Bytes>> {
+        Some(match list.get(name)? {
+            Value::Unknown => None,
+            Value::Here(value) => Some(Bytes::copy_from_slice(value)),
+            Value::Apart => self.long_xattrs.get(fid, name),
+        })
     }
 
     /// `Node::xattr_change_count`, if xattrs may be kept: what was asked for is true as long as this stays the same.
@@ -73,21 +83,22 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
 pub(crate) async fn get(ctx: &Ctx, node: u64, name: Vec<u8>) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     check_xattr_name(&name)?;
-    let value = xattrs(ctx, fid).await?.list().get(&name).map(|value| value.map(<[u8]>::to_vec));
-    match value {
+    let xattrs = xattrs(ctx, fid).await?;
+    match ctx.with(|state| state.value_in(fid, xattrs.list(), &name)) {
         None => Err(Status::NoData),
-        Some(Some(value)) => Ok(Answer::Bytes(value.into())),
-        Some(None) => Ok(Answer::Bytes(long_value(ctx, fid, name).await?.into())),
+        Some(Some(value)) => Ok(Answer::Bytes(value)),
+        Some(None) => Ok(Answer::Bytes(long_value(ctx, fid, name).await?)),
     }
 }
 
 /// A value that did not fit into the list, which is kept with it if a lock says so all the time.
-async fn long_value(ctx: &Ctx, fid: Fid, name: Vec<u8>) -> Outcome<Vec<u8>> {
+async fn long_value(ctx: &Ctx, fid: Fid, name: Vec<u8>) -> Outcome<Bytes> {
     let before = ctx.with(|state| state.covered_xattr_changes(fid));
     let request = MdtRequest::Getxattr { fid, name: name.clone() };
     let MdtReply::Bytes(value) = ctx.mdt(fid, request, Kind::Plain).await? else {
         return Err(Status::ProtocolError);
     };
+    let value = Bytes::from(value);
     ctx.with(|state| {
         if before.is_some() && state.covered_xattr_changes(fid) == before {
             state.long_xattrs.keep(&mut state.nodes, fid, &name, &value);
