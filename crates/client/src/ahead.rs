@@ -27,7 +27,7 @@ use bytes::{Bytes, BytesMut};
 pub(crate) use pattern::sign_behind;
 use pattern::{Pattern, Scope, Verdict};
 use rpc::Kind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
 /// One request fetches this much at most, and begins and ends at multiples of it for a stream.
@@ -58,6 +58,11 @@ struct Window {
 }
 
 impl Window {
+    /// Whether it may make room for others.
+    fn is_resting(&self) -> bool {
+        matches!(self.body, Body::Here(_)) && !self.is_being_pushed
+    }
+
     fn unserved_byte_count(&self) -> u64 {
         match &self.body {
             Body::Coming(_) => 0,
@@ -78,7 +83,7 @@ struct Pace {
 struct FileWindows {
     pattern: Pattern,
     /// By first byte.
-    windows: BTreeMap<(ObjectId, u64), Window>,
+    windows: BTreeMap<WindowKey, Window>,
     byte_count: u64,
     pace: Option<Pace>,
     /// What the kernel was given unasked, or is being given. Nothing of it is fetched ahead.
@@ -91,11 +96,19 @@ pub(crate) struct Ahead {
     pub(crate) stats: ReadAheadStats,
     pub(crate) stats_since: WallTime,
     files: BTreeMap<Fid, FileWindows>,
-    /// Files that have windows.
-    holder_count: u64,
+    /// Files that have windows, by how many bytes those have.
+    holders: BTreeSet<(u64, Fid)>,
+    /// Windows that are here and not being pushed, of all files, by number.
+    resting: BTreeMap<u64, WindowKey>,
     byte_count: u64,
     last_number: u64,
+    /// Files and windows that were looked at to make room.
+    #[cfg(test)]
+    looked_at_count: std::cell::Cell<u64>,
 }
+
+/// An object and the first byte of the window.
+type WindowKey = (ObjectId, u64);
 
 /// A window that is to be asked for. Its lock is pinned.
 struct Fetch {
@@ -165,7 +178,10 @@ impl Ahead {
     pub(crate) fn forget(&mut self, fid: Fid) {
         let Some(file) = self.files.remove(&fid) else { return };
         self.byte_count -= file.byte_count;
-        self.holder_count -= u64::from(file.byte_count > 0);
+        self.holders.remove(&(file.byte_count, fid));
+        file.windows.values().for_each(|window| {
+            self.resting.remove(&window.number);
+        });
         self.stats.discarded_page_count +=
             file.windows.values().map(Window::unserved_byte_count).sum::<u64>() / PAGE_BYTES;
     }
@@ -187,9 +203,13 @@ impl Ahead {
     fn insert_window(&mut self, object: ObjectId, window: Window) {
         let (start, byte_count) = (window.extent.start, window.extent.byte_count());
         self.last_number = self.last_number.max(window.number);
+        if window.is_resting() {
+            self.resting.insert(window.number, (object, start));
+        }
         let file = self.files.entry(object.fid).or_default();
-        self.holder_count += u64::from(file.byte_count == 0);
+        self.holders.remove(&(file.byte_count, object.fid));
         file.byte_count += byte_count;
+        self.holders.insert((file.byte_count, object.fid));
         self.byte_count += byte_count;
         let former = file.windows.insert((object, start), window);
         assert!(former.is_none(), "windows do not overlap");
@@ -198,16 +218,20 @@ impl Ahead {
     fn drop_window(&mut self, object: ObjectId, start: u64) {
         let Some(file) = self.files.get_mut(&object.fid) else { return };
         let Some(window) = file.windows.remove(&(object, start)) else { return };
+        self.holders.remove(&(file.byte_count, object.fid));
         file.byte_count -= window.extent.byte_count();
+        if file.byte_count > 0 {
+            self.holders.insert((file.byte_count, object.fid));
+        }
         self.byte_count -= window.extent.byte_count();
-        self.holder_count -= u64::from(file.byte_count == 0);
+        self.resting.remove(&window.number);
         self.stats.discarded_page_count += window.unserved_byte_count() / PAGE_BYTES;
     }
 
     /// Bytes that one file may have: all that have windows share alike, and less than two windows is of no use.
     fn file_byte_count_max(&self, fid: Fid) -> u64 {
         let is_new = self.files.get(&fid).is_none_or(|file| file.byte_count == 0);
-        let share = self.bounds.byte_count / (self.holder_count + u64::from(is_new)).max(1);
+        let share = self.bounds.byte_count / (self.holders.len() as u64 + u64::from(is_new)).max(1);
         self.bounds.file_byte_count.min(share.max(2 * WINDOW_BYTES)).min(self.bounds.byte_count)
     }
 
@@ -222,23 +246,43 @@ impl Ahead {
                 return true;
             }
             let oldest = if is_within_share {
-                let others = self.files.iter().filter(|(other, _)| **other != fid);
-                let of_others = others.filter_map(|(_, other)| other.oldest(&|_, _| false));
-                let of_all = of_others.chain(file.oldest(kept));
-                self.oldest_beyond_share(byte_count_max).or_else(|| of_all.min())
+                self.oldest_beyond_share(byte_count_max).or_else(|| self.oldest_of_all(fid, kept))
             } else {
                 file.oldest(kept)
             };
-            let Some((object, start)) = oldest.map(|(_, key)| key) else { return false };
+            let Some((object, start)) = oldest else { return false };
             self.drop_window(object, start);
         }
     }
 
     /// The oldest window of the file that has the most, if that is more than its share.
-    fn oldest_beyond_share(&self, byte_count_max: u64) -> Option<(u64, (ObjectId, u64))> {
-        let beyond = self.files.values().filter(|file| file.byte_count > byte_count_max);
-        let with_oldest = beyond.filter_map(|file| Some((file.byte_count, file.oldest(&|_, _| false)?)));
-        with_oldest.max_by_key(|(byte_count, _)| *byte_count).map(|(_, oldest)| oldest)
+    fn oldest_beyond_share(&self, byte_count_max: u64) -> Option<WindowKey> {
+        let by_most = self.holders.iter().rev();
+        let mut beyond = by_most.take_while(|(byte_count, _)| *byte_count > byte_count_max);
+        beyond.find_map(|(_, fid)| {
+            self.note_look();
+            self.files.get(fid)?.oldest(&|_, _| false)
+        })
+    }
+
+    /// The oldest window of all files, but for those of one file that are part of `kept`.
+    fn oldest_of_all(&self, fid: Fid, kept: &dyn Fn(ObjectId, Extent) -> bool) -> Option<WindowKey> {
+        let is_kept = |key: &WindowKey| {
+            let extent = self.files.get(&fid).and_then(|file| file.windows.get(key)).map(|it| it.extent);
+            extent.is_some_and(|extent| kept(key.0, extent))
+        };
+        let mut by_age = self.resting.values();
+        by_age
+            .find(|key| {
+                self.note_look();
+                !is_kept(key)
+            })
+            .copied()
+    }
+
+    fn note_look(&self) {
+        #[cfg(test)]
+        self.looked_at_count.set(self.looked_at_count.get() + 1);
     }
 }
 
@@ -249,6 +293,7 @@ impl Ahead {
         file.pushed.insert(extent);
         if let Some(window) = file.windows.get_mut(&(object, start)) {
             window.is_being_pushed = true;
+            self.resting.remove(&window.number);
         }
     }
 
@@ -275,6 +320,8 @@ impl Ahead {
         window.served_byte_count += byte_count;
         if window.unserved_byte_count() == 0 {
             self.drop_window(object, start);
+        } else if window.is_resting() {
+            self.resting.insert(number, (object, start));
         }
     }
 
@@ -285,20 +332,22 @@ impl Ahead {
         let byte_count: u64 = self.files.values().map(sum).sum();
         assert_eq!(self.byte_count, byte_count, "windows are counted as they come and go");
         assert!(self.files.values().all(|file| file.byte_count == sum(file)), "also those of each file");
-        let holder_count = self.files.values().filter(|file| file.byte_count > 0).count() as u64;
-        assert_eq!(self.holder_count, holder_count, "and who has any");
+        let holders = self.files.iter().filter(|(_, file)| file.byte_count > 0);
+        let holders: BTreeSet<_> = holders.map(|(fid, file)| (file.byte_count, *fid)).collect();
+        assert_eq!(self.holders, holders, "and who has any");
+        let windows = self.files.values().flat_map(|file| &file.windows);
+        let resting = windows.filter(|(_, window)| window.is_resting());
+        let resting: BTreeMap<_, _> = resting.map(|(key, window)| (window.number, *key)).collect();
+        assert_eq!(self.resting, resting, "and which may make room");
     }
 }
 
 impl FileWindows {
-    /// The window that is here and was asked for first, of those that are no part of `kept`: its number and its key.
-    fn oldest(&self, kept: &dyn Fn(ObjectId, Extent) -> bool) -> Option<(u64, (ObjectId, u64))> {
-        let here = self
-            .windows
-            .iter()
-            .filter(|(_, window)| matches!(window.body, Body::Here(_)) && !window.is_being_pushed);
-        let can_go = here.filter(|((object, _), window)| !kept(*object, window.extent));
-        can_go.map(|(key, window)| (window.number, *key)).min()
+    /// The window that is here and was asked for first, of those that are no part of `kept`.
+    fn oldest(&self, kept: &dyn Fn(ObjectId, Extent) -> bool) -> Option<WindowKey> {
+        let resting = self.windows.iter().filter(|(_, window)| window.is_resting());
+        let can_go = resting.filter(|((object, _), window)| !kept(*object, window.extent));
+        can_go.min_by_key(|(_, window)| window.number).map(|(key, _)| *key)
     }
 
     /// How far ahead of its reader a stream is: twice what is read while a window is on its way.
@@ -677,6 +726,9 @@ impl State {
             return None;
         };
         window.body = Body::Here(data.clone());
+        if window.is_resting() {
+            self.ahead.resting.insert(window.number, key);
+        }
         let candidate = window.is_for_push.then_some(Candidate {
             object: fetch.object,
             extent: fetch.extent,

@@ -124,3 +124,51 @@ fn files_that_have_no_windows_take_no_share() {
     (0..9).for_each(|_| assert!(read_next(&mut ahead, 7)));
     assert_eq!(mib_of(&ahead, 7), 8);
 }
+
+/// A mount that has very many files open, each with a window, and reads one after the other.
+#[test]
+fn room_in_a_full_pool_is_made_without_looking_at_all_files() {
+    const COUNT: u32 = 400;
+    let mut ahead = ahead(u64::from(COUNT), 8);
+    (1..=COUNT).for_each(|number| assert!(read_next(&mut ahead, number)));
+    assert_eq!((ahead.byte_count, ahead.looked_at_count.take()), (u64::from(COUNT) * MIB, 0));
+    // Each is read on, twice, for which the oldest window of all makes room.
+    for number in (1..=COUNT).chain(1..=COUNT) {
+        assert!(read_next(&mut ahead, number));
+    }
+    assert_eq!(ahead.byte_count, u64::from(COUNT) * MIB);
+    assert!(ahead.looked_at_count.get() <= 4 * u64::from(COUNT), "{}", ahead.looked_at_count.get());
+}
+
+/// What a read is about to need is passed over, and windows on their way and such as are being pushed.
+#[test]
+fn the_oldest_window_that_may_go_makes_room() {
+    let mut ahead = ahead(4, 4);
+    for number in [1, 2, 2, 3] {
+        assert!(read_next(&mut ahead, number));
+    }
+    // Numbers and places in MiB are 1 to 4.
+    let starts = |ahead: &Ahead| {
+        let windows = ahead.files.values().flat_map(|file| file.windows.keys());
+        let mut starts: Vec<u64> = windows.map(|(_, start)| start / MIB).collect();
+        starts.sort_unstable();
+        starts
+    };
+    ahead.note_push(object(1), MIB, Extent::at(MIB, MIB));
+    ahead.check();
+    let first_of_2 = |of: ObjectId, extent: Extent| of == object(2) && extent.start == 2 * MIB;
+    assert!(ahead.make_room(object(2).fid, MIB, &first_of_2) && !starts(&ahead).contains(&3));
+    assert_eq!(
+        starts(&ahead),
+        [1, 2, 4],
+        "the first is being pushed, the second is kept, the third is its own"
+    );
+    // The kernel has not taken it: it is the oldest again.
+    ahead.end_push(after(1), (object(1), MIB, 1), Extent::at(MIB, MIB), None);
+    ahead.check();
+    assert!(read_next(&mut ahead, 3) && read_next(&mut ahead, 4));
+    assert_eq!(starts(&ahead), [2, 4, 5, 6]);
+    ahead.forget(object(3).fid);
+    ahead.check();
+    assert_eq!(starts(&ahead), [2, 6]);
+}
