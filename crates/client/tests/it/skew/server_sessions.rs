@@ -3,6 +3,7 @@
 
 use super::sessions::{Session, done};
 use crate::world::{O_RDONLY, O_RDWR, TOP, World};
+use base::limits::{CALLBACK_DEADLINE, RECOVERY_WINDOW, SESSION_LEASE};
 use base::{Duration, Extent, TargetId};
 use client::{Answer, Call, Input};
 use wire::mdt::{DirStriping, FileLock, FlockKind};
@@ -16,9 +17,12 @@ pub static SERVER_SESSIONS: &[Session] = &[
     Session { name: "deadlock", mount_count: 2, run: deadlock },
     Session { name: "restarts", mount_count: 1, run: restarts },
     Session { name: "power", mount_count: 2, run: power },
+    Session { name: "walk", mount_count: 1, run: walk },
+    Session { name: "lost", mount_count: 2, run: lost },
 ];
 
 const ENOENT: i32 = 2;
+const EINVAL: i32 = 22;
 const EDEADLK: i32 = 35;
 const ENOTEMPTY: i32 = 39;
 
@@ -258,5 +262,43 @@ fn power(world: &mut World) {
     world.pass(A_WHILE);
     assert_eq!(world.names(0, there), ["back", "l"]);
     assert_eq!(world.attr(0, f).link_count, 2);
+    leave(world);
+}
+
+/// Directories whose parents are on the other MDT each time: whoever moves one asks for the way up.
+fn walk(world: &mut World) {
+    let there = there(world);
+    mkdir_on(world, there, "back", 0);
+    let back = world.lookup(0, there, "back").expect("it was made").node;
+    mkdir_on(world, back, "below", 1);
+    let below = world.lookup(0, back, "below").expect("it was made").node;
+    let moved = world.mkdir(0, TOP, "moved");
+    rename(world, (TOP, "moved"), (below, "moved"));
+    mkdir_on(world, moved, "deep", 1);
+    rename(world, (moved, "deep"), (back, "deep"));
+    assert_eq!(world.names(0, back), ["below", "deep"]);
+    let into_itself = Call::Rename {
+        parent: there,
+        name: b"back".into(),
+        new_parent: moved,
+        new_name: b"back".into(),
+        flags: 0,
+    };
+    assert_eq!(world.call(0, into_itself), Err(EINVAL));
+    leave(world);
+}
+
+/// A mount that writes does not come back when an MDT has lost power: its sessions end at all OSTs, and when nothing of it can come any
+/// more, objects are compared with files.
+fn lost(world: &mut World) {
+    file(world, TOP, "kept");
+    assert_eq!(world.names(1, TOP), ["kept"]);
+    let of_lost = world.create(1, TOP, "written");
+    assert_eq!(world.write(1, of_lost, 0, b"lost"), Ok(4));
+    world.pass(A_WHILE);
+    world.mounts[1].is_cut_off = true;
+    world.lose_power(TargetId::mdt(0));
+    world.pass(RECOVERY_WINDOW + SESSION_LEASE + CALLBACK_DEADLINE + A_WHILE);
+    assert_eq!(world.names(0, TOP), ["kept", "written"]);
     leave(world);
 }

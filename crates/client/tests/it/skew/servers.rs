@@ -135,11 +135,14 @@ fn the_sessions_of_servers_contain_what_they_can_ask() {
         PeerRequest::IsComing { fid, is_replay: false },
         PeerRequest::PeekWhole { fid, epoch: 0 },
         PeerRequest::PeekFile { fid, epoch: 0 },
+        PeerRequest::PeekParent { fid, epoch: 0, is_replay: false },
         PeerRequest::TakeBackPart { epoch: 0, after: None },
     ];
     let of_osts = [
         OstRequest::Destroy { objects: vec![] },
         OstRequest::Adopt { objects: vec![], to: fid, step: AdoptStep::Rows },
+        OstRequest::ListObjects { after: None },
+        OstRequest::Fence(wire::Life { client: base::ClientId(0), incarnation: 0 }),
     ];
     let wanted = of_peers.map(|it| (format!("{it:?}"), operation(Request::Peer(it)))).into_iter();
     let wanted = wanted.chain(of_osts.map(|it| (format!("{it:?}"), operation(Request::Ost(it)))));
