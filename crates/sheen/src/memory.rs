@@ -53,12 +53,11 @@ fn group_of(cgroups: &str) -> PathBuf {
     PathBuf::from(path.unwrap_or_default())
 }
 
-/// The least limit of a group and those around it.
+/// The least limit of a group and those around it, whether more is refused or slow.
 fn limit_of(root: &Path, group: &Path) -> Option<u64> {
-    let limit = |group: &Path| -> Option<u64> {
-        std::fs::read_to_string(root.join(group).join("memory.max")).ok()?.trim().parse().ok()
-    };
-    group.ancestors().filter_map(limit).min()
+    let limit = |path: PathBuf| -> Option<u64> { std::fs::read_to_string(path).ok()?.trim().parse().ok() };
+    let limits = |group: &Path| ["memory.max", "memory.high"].map(|name| limit(root.join(group).join(name)));
+    group.ancestors().flat_map(limits).flatten().min()
 }
 
 #[cfg(test)]
@@ -93,6 +92,8 @@ mod tests {
         assert_eq!(limit_of(root.path(), Path::new("a/b")), Some(1 << 30));
         write("a/b", "536870912\n");
         assert_eq!(limit_of(root.path(), Path::new("a/b")), Some(512 << 20));
+        std::fs::write(root.path().join("a/memory.high"), "268435456\n").unwrap();
+        assert_eq!(limit_of(root.path(), Path::new("a/b")), Some(256 << 20));
         assert_eq!(limit_of(root.path(), Path::new("")), None);
     }
 }
