@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Bytes of one line; nothing longer is read.
@@ -39,17 +39,6 @@ const ASKED_AT_ONCE: usize = 64;
 #[derive(Debug, thiserror::Error)]
 #[error("it has said nothing for {} s; see its log", .0.as_secs())]
 struct Silent(Duration);
-
-/// Somebody answers at a socket whom nobody who may put sockets there has let in.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{} is of user {user}, and neither yours, nor root's, nor of the owner of its directory: it is not asked; remove it, or say with SHEEN_RUN \
-     where control sockets are that only you can make", .socket.display()
-)]
-struct Foreign {
-    socket: PathBuf,
-    user: u32,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
@@ -432,36 +421,12 @@ fn write_line(mut stream: &UnixStream, words: &impl Serialize) -> Result<()> {
     Ok(stream.write_all(&bytes)?)
 }
 
-/// A directory may be one in which others can make sockets, too; such as that a server makes answer its own user and root only, by their mode.
-fn check_peer(stream: &UnixStream, socket: &Path) -> Result<()> {
-    let user = sys::peer_uid(stream)?;
-    let owner = || socket.parent().and_then(|dir| Some(fs::metadata(dir).ok()?.uid()));
-    if !is_let_in(user, sys::uid(), owner) {
-        bail!(Foreign { socket: socket.to_owned(), user });
-    }
-    Ok(())
-}
-
-/// Whether the words of a user's process are believed. `owner`: of the directory with its socket.
-fn is_let_in(user: u32, asking: u32, owner: impl Fn() -> Option<u32>) -> bool {
-    user == 0 || user == asking || owner() == Some(user)
-}
-
-/// Said once: who waits asks again and again.
-fn note_foreign(error: &anyhow::Error) {
-    static NOTED: Once = Once::new();
-    if error.is::<Foreign>() {
-        NOTED.call_once(|| say::note(format_args!("{error:#}")));
-    }
-}
-
 /// Asks one process. Its notes go to standard error, each once.
 ///
 /// # Errors
-/// It is gone, does not answer, says what is wrong, or is of somebody whose word counts for nothing.
+/// It is gone, does not answer, or says what is wrong.
 pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
     let stream = UnixStream::connect(socket)?;
-    check_peer(&stream, socket)?;
     let patience = match ask {
         Ask::Metrics => METRICS_TIMEOUT,
         Ask::Status | Ask::Probe { .. } => STATUS_TIMEOUT,
@@ -613,7 +578,7 @@ pub fn processes_and_silent() -> (Vec<Process>, Vec<u32>) {
         match told {
             Ok(tell) => processes.extend(tell.process.map(with_pid)),
             Err(error) if error.is::<Silent>() => silent.push(pid),
-            Err(error) => note_foreign(&error),
+            Err(_) => {}
         }
     }
     (processes, silent)
@@ -643,7 +608,7 @@ pub fn processes_in(dir: &Path) -> Vec<Process> {
         match told {
             Ok(tell) => found.extend(tell.process.map(with_pid)),
             Err(error) if error.is::<Silent>() => say::note(format_args!("process {pid}: {error:#}")),
-            Err(error) => note_foreign(&error),
+            Err(_) => {}
         }
     }
     found

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -271,23 +270,6 @@ pub fn anon_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
-}
-
-/// The user of the process at the other end, as the kernel knows him: who began to listen, or who has connected.
-pub fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut byte_count = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both pointers are to locals, and the count is that of the first.
-    check(unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut byte_count,
-        )
-    })?;
-    Ok(peer.uid)
 }
 
 pub fn uid() -> u32 {

@@ -47,7 +47,6 @@ static CASES: &[Case] = &[
     Case { name: "several_addresses", seconds: 120, run: several_addresses },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
-    Case { name: "control_socket_of_somebody_else", seconds: 60, run: users::foreign_socket },
     Case { name: "no_fusermount3", seconds: 60, run: users::no_fusermount3 },
     Case { name: "down_with_a_copy_elsewhere", seconds: 120, run: namespaces::down_with_copy },
     Case { name: "down_while_in_use", seconds: 120, run: namespaces::down_in_use },

@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
 use super::names_of;
 use crate::bounded;
-use crate::case::{Context, expect, expect_eq, expect_errno, names, skip, wait_until};
+use crate::case::{Context, expect, expect_eq, expect_errno, names, skip};
 use crate::cluster::COMMAND_LIMIT;
 use crate::options::Transport;
 use crate::sweep;
@@ -151,43 +151,6 @@ pub(super) fn foreign_run_directory(context: &Context) -> Result<()> {
     println!("{}", said.errors.trim_end());
     expect(!said.is_success() && said.errors.contains("somebody else"), &format!("said: {}", said.errors))?;
     expect_eq(names(&run)?, Vec::<String>::new(), "what is in the directory")
-}
-
-/// Whoever answers in a directory that is root's, but in which anybody can make sockets, is believed by himself only.
-pub(super) fn foreign_socket(context: &Context) -> Result<()> {
-    context.skip_if_local()?;
-    let user = User::new(context)?;
-    let run = user.path("open");
-    fs::create_dir(&run)?;
-    fs::set_permissions(&run, fs::Permissions::from_mode(0o777))?;
-    let mgs = user.path("mgs").to_string_lossy().into_owned();
-    user.sheen(&["mkfs", "--mgs", &mgs])?;
-    let of_user = |arguments: &[&str]| {
-        let mut command = user.command(&user.path("sheen-program"));
-        command.args(arguments).env("SHEEN_RUN", &run);
-        command
-    };
-    let mut server = of_user(&["serve", &mgs]);
-    let mut server = server.env("SHEEN_USER", user.home.path()).stderr(Stdio::null()).spawn()?;
-    let looked = look_at_foreign(context, &user, &run, of_user(&["status"]));
-    server.kill()?;
-    server.wait()?;
-    looked
-}
-
-fn look_at_foreign(context: &Context, user: &User, run: &Path, own_look: Command) -> Result<()> {
-    wait_until(COMMAND_LIMIT, "the server has a control socket", || {
-        Ok(names(run)?.iter().any(|name| name.ends_with(".sock")))
-    })?;
-    let own = user.say(own_look)?;
-    expect(own.output.contains("MGS"), &format!("its own user sees it: {}", own.all()))?;
-    let mut command = Command::new(&context.options.sheen);
-    command.arg("status").env("SHEEN_RUN", run);
-    let said = user.say(command)?;
-    println!("{}", said.errors.trim_end());
-    let words = format!("is of user {NOBODY}, and neither yours, nor root's");
-    expect(said.errors.contains(&words), &format!("root is told: {}", said.all()))?;
-    expect(!said.output.contains("MGS"), &format!("root does not believe it: {}", said.all()))
 }
 
 /// Without the program that mounts for others, one line says what is missing.
