@@ -179,9 +179,10 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::LinkKept | Fault::AnswersKept => &["fsck"],
         // What arrives late is behind the size that somebody has measured and the MDT believes.
         Fault::UnfencedForgotten => &["fsck", "model", "tree"],
+        // A file that is not read again before the end has a size that its objects have not.
+        Fault::StaleSizeTaken => &["model", "tree", "fsck"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
-        | Fault::StaleSizeTaken
         | Fault::KeptBackTooLong
         | Fault::WindowBelievedTooLong => &["model", "tree"],
     }
