@@ -275,8 +275,9 @@ pub fn heard_dir() -> PathBuf {
 /// One number for the local file system under a target, different on every machine.
 fn device_number(path: &Path) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
-    // Without one, machines are told apart by their device numbers alone.
-    std::fs::read("/etc/machine-id").unwrap_or_default().hash(&mut hasher);
+    // That of a running kernel and not /etc/machine-id, which all nodes of one image may have: a full OST of one would close the others'. Without
+    // it, machines are told apart by their device numbers alone.
+    std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default().hash(&mut hasher);
     std::fs::metadata(path)?.dev().hash(&mut hasher);
     Ok(hasher.finish())
 }
