@@ -4,6 +4,7 @@
 //! large pieces of data go back here when their last user lets go, and stay up to a bound.
 
 use bytes::Bytes;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 /// Smaller pieces are left to the allocator, which keeps memory of such sizes anyway.
@@ -20,6 +21,7 @@ const _: () = assert!(POOLED_BYTES_MIN << (CLASS_COUNT - 1) == crate::limits::BU
 static POOL: Mutex<Pool> = Mutex::new(Pool::new(FREE_BYTES_MAX));
 
 struct Pool {
+    /// Empty ones, by the class of their capacity.
     free: [Vec<Vec<u8>>; CLASS_COUNT],
     free_bytes: usize,
     free_bytes_max: usize,
@@ -32,19 +34,22 @@ impl Pool {
 
     fn take(&mut self, class: usize) -> Option<Vec<u8>> {
         let bytes = self.free.get_mut(class)?.pop()?;
-        self.free_bytes -= bytes.len();
+        self.free_bytes -= bytes.capacity();
         Some(bytes)
     }
 
     /// Gives the buffer back to the caller when there is no room for it.
-    fn put(&mut self, bytes: Vec<u8>) -> Option<Vec<u8>> {
-        let Some(free) = class_of(bytes.len()).and_then(|class| self.free.get_mut(class)) else {
+    fn put(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let capacity = bytes.capacity();
+        let class = class_of(capacity).filter(|class| length_of(*class) <= capacity);
+        let Some(free) = class.and_then(|class| self.free.get_mut(class)) else {
             return Some(bytes);
         };
-        if self.free_bytes + bytes.len() > self.free_bytes_max {
+        if self.free_bytes + capacity > self.free_bytes_max {
             return Some(bytes);
         }
-        self.free_bytes += bytes.len();
+        bytes.clear();
+        self.free_bytes += capacity;
         free.push(bytes);
         None
     }
@@ -64,43 +69,49 @@ fn length_of(class: usize) -> usize {
     (POOLED_BYTES_MIN << class) + MARGIN_BYTES
 }
 
-/// A buffer to be filled. It holds zeros or what its last user left: give on only what was filled.
+/// A vector whose memory goes back to the pool. Nothing of it is touched before it is filled: a peer who announces MiB and
+/// sends none of them costs none.
 #[derive(Debug)]
-pub struct Buffer {
-    /// As long as its class says; empty once it is given away.
-    bytes: Vec<u8>,
-    byte_count: usize,
-}
+pub struct Buffer(Vec<u8>);
 
 impl Buffer {
-    pub fn new(byte_count: usize) -> Buffer {
+    /// An empty one with room for at least `byte_count` bytes.
+    pub fn with_capacity(byte_count: usize) -> Buffer {
         let class = class_of(byte_count);
         let pooled = class.and_then(|class| lock().take(class));
-        let length = class.map_or(byte_count, length_of);
-        Buffer { bytes: pooled.unwrap_or_else(|| vec![0; length]), byte_count }
+        Buffer(pooled.unwrap_or_else(|| Vec::with_capacity(class.map_or(byte_count, length_of))))
     }
 
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.bytes.get_mut(..self.byte_count).unwrap_or_default()
+    /// What was filled.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
     }
+}
 
-    /// The first `byte_count` bytes, which the caller has filled.
-    pub fn freeze(self, byte_count: usize) -> Bytes {
-        assert!(byte_count <= self.byte_count, "no more than was asked for");
-        Bytes::from_owner(self).slice(..byte_count)
+impl Deref for Buffer {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
     }
 }
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
-        self.bytes.get(..self.byte_count).unwrap_or_default()
+        &self.0
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        if class_of(bytes.len()).is_some() {
+        let bytes = std::mem::take(&mut self.0);
+        if class_of(bytes.capacity()).is_some() {
             // What does not fit is freed here, after the lock.
             let left = lock().put(bytes);
             drop(left);
@@ -113,9 +124,9 @@ pub fn copy(data: &[u8]) -> Bytes {
     if class_of(data.len()).is_none() {
         return Bytes::copy_from_slice(data);
     }
-    let mut buffer = Buffer::new(data.len());
-    buffer.as_mut_slice().copy_from_slice(data);
-    buffer.freeze(data.len())
+    let mut buffer = Buffer::with_capacity(data.len());
+    buffer.extend_from_slice(data);
+    buffer.freeze()
 }
 
 fn lock() -> std::sync::MutexGuard<'static, Pool> {
@@ -131,9 +142,10 @@ mod tests {
         for byte_count in [0, 1, 4096, POOLED_BYTES_MIN, POOLED_BYTES_MIN + 1, 3 << 20, 40 << 20] {
             let data: Vec<u8> = (0..byte_count).map(|at| at as u8).collect();
             assert_eq!(copy(&data), data);
-            let mut buffer = Buffer::new(byte_count);
-            assert_eq!((buffer.as_mut_slice().len(), buffer.as_ref().len()), (byte_count, byte_count));
-            assert_eq!(buffer.freeze(byte_count / 2).len(), byte_count / 2);
+            let mut buffer = Buffer::with_capacity(byte_count);
+            assert!(buffer.is_empty() && buffer.capacity() >= byte_count, "whatever its last user left");
+            buffer.extend_from_slice(&data[..byte_count / 2]);
+            assert_eq!(buffer.freeze(), data[..byte_count / 2]);
         }
     }
 
@@ -153,14 +165,19 @@ mod tests {
     fn what_comes_back_is_used_again_up_to_the_bound() {
         let class = class_of(1 << 20).expect("it is pooled");
         let mut pool = Pool::new(2 * length_of(class));
-        let give = || vec![7; length_of(class)];
+        let give = || Vec::with_capacity(length_of(class));
         assert_eq!(pool.put(give()), None);
         assert_eq!(pool.put(give()), None);
         assert!(pool.put(give()).is_some(), "no more than the bound");
         assert!(pool.put(vec![0; 100]).is_some(), "nothing small");
-        assert_eq!(pool.take(class), Some(give()));
+        assert!(
+            pool.put(Vec::with_capacity(length_of(class) - 1)).is_some(),
+            "nothing that its class could not rely on"
+        );
+        assert_eq!(pool.take(class).map(|bytes| bytes.capacity()), Some(length_of(class)));
         assert!(pool.take(class - 1).is_none(), "nothing of another size");
-        assert_eq!(pool.put(give()), None, "there is room again");
+        assert_eq!(pool.put(vec![7; length_of(class)]), None, "there is room again");
+        assert_eq!(pool.free[class].last(), Some(&Vec::new()), "nothing of what it held");
         assert_eq!(pool.free_bytes, 2 * length_of(class));
     }
 }

@@ -364,17 +364,17 @@ impl Connection {
     /// connection ended before.
     fn read_rest(&self, start: &mut BytesMut, missing: usize) -> Option<Bytes> {
         let byte_count = start.len() + missing;
-        let mut bytes = Buffer::new(byte_count);
-        let (head, mut rest) = bytes.as_mut_slice().split_at_mut(start.len());
-        head.copy_from_slice(start);
+        let mut bytes = Buffer::with_capacity(byte_count);
+        bytes.extend_from_slice(start);
         start.clear();
-        while !rest.is_empty() {
-            // SAFETY: initialised bytes may be written over; `recv` puts nothing else there.
-            let room = unsafe { &mut *(std::ptr::from_mut(rest) as *mut [MaybeUninit<u8>]) };
+        while bytes.len() < byte_count {
+            let filled = bytes.len();
+            let room = bytes.spare_capacity_mut().get_mut(..byte_count - filled)?;
             let count = self.read_some(room).filter(|count| *count > 0)?;
-            rest = rest.split_at_mut(count).1;
+            // SAFETY: the kernel has initialised so many more bytes of the room.
+            unsafe { bytes.set_len(filled + count) };
         }
-        Some(bytes.freeze(byte_count))
+        Some(bytes.freeze())
     }
 
     /// One read(2) into free room; 0 at the end, `None` when the connection broke.

@@ -140,6 +140,39 @@ pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset_bytes: u64) -> io
     Ok(done)
 }
 
+/// pread(2) of up to `byte_count` bytes behind what `buffer` holds, until the file ends; returns the bytes read. Memory that it
+/// has spare is not filled with anything before.
+pub(crate) fn read_more(
+    file: &File,
+    buffer: &mut Vec<u8>,
+    byte_count: usize,
+    offset_bytes: u64,
+) -> io::Result<usize> {
+    buffer.reserve(byte_count);
+    let mut done = 0;
+    while done < byte_count {
+        let room = buffer.spare_capacity_mut().as_mut_ptr();
+        let at = offset(offset_bytes + done as u64)?;
+        // SAFETY: `byte_count` bytes were reserved, of which `done` are taken; the rest is writable memory behind them.
+        let count = unsafe { libc::pread(file.as_raw_fd(), room.cast(), byte_count - done, at) };
+        match usize::try_from(count) {
+            Ok(0) => break,
+            Ok(count) => {
+                // SAFETY: the kernel has initialised so many more bytes, which are within the capacity.
+                unsafe { buffer.set_len(buffer.len() + count) };
+                done += count;
+            }
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(done)
+}
+
 /// fallocate(2) with the given mode.
 pub(crate) fn allocate(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
     let (start, count) = (offset(offset_bytes)?, offset(byte_count)?);

@@ -242,19 +242,16 @@ impl ObjectFile {
 
     /// Bytes as the file has them; short at its end.
     fn read_unchecked(&self, extent: Extent) -> Result<Bytes, StoreError> {
-        let mut bytes = Buffer::new(extent.byte_count() as usize);
-        let mut done = 0;
+        let mut bytes = Buffer::with_capacity(extent.byte_count() as usize);
         for part in parts(extent) {
             let part_bytes = part.byte_count() as usize;
-            let Some(buffer) = bytes.as_mut_slice().get_mut(done..done + part_bytes) else { break };
-            let count = device::read_full(&self.file, buffer, stored_offset(part.start))
+            let count = device::read_more(&self.file, &mut bytes, part_bytes, stored_offset(part.start))
                 .map_err(|error| self.error("read an object", &error, part.start))?;
-            done += count;
             if count < part_bytes {
                 break;
             }
         }
-        Ok(bytes.freeze(done))
+        Ok(bytes.freeze())
     }
 
     /// Bytes of whole blocks (the last may be cut by the end), each checked.
