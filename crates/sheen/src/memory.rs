@@ -36,8 +36,8 @@ fn available_bytes() -> u64 {
 
 /// What the control group of this process allows, where it bounds anything.
 pub fn group_limit_bytes() -> Option<u64> {
-    let group = std::fs::read_to_string("/proc/self/cgroup").ok().map(|text| group_of(&text))?;
-    limit_of(Path::new("/sys/fs/cgroup"), &group)
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    limit_of(Path::new("/sys/fs/cgroup"), &groups)
 }
 
 /// `MemTotal:       24689432 kB`
@@ -47,17 +47,30 @@ fn total_of(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The group in the one hierarchy of version 2: `0::/user.slice`.
-fn group_of(cgroups: &str) -> PathBuf {
-    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::/"));
-    PathBuf::from(path.unwrap_or_default())
+/// The least limit of a process's group and those around it, whether more is refused or slow: in the one hierarchy of version 2
+/// (`0::/user.slice`) and in that of version 1 for memory (`4:memory:/slurm`), where their usual places below `root` are.
+fn limit_of(root: &Path, groups: &str) -> Option<u64> {
+    const UNIFIED: &[&str] = &["memory.max", "memory.high"];
+    const LEGACY: &[&str] = &["memory.limit_in_bytes"];
+    let limits = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?.strip_prefix('/')?);
+        if controllers.is_empty() {
+            return least(root, group, UNIFIED);
+        }
+        let is_of_memory = controllers.split(',').any(|name| name == "memory");
+        is_of_memory.then(|| least(&root.join(controllers), group, LEGACY)).flatten()
+    });
+    limits.min()
 }
 
-/// The least limit of a group and those around it, whether more is refused or slow.
-fn limit_of(root: &Path, group: &Path) -> Option<u64> {
+/// The least that any of the files says in a group or in one around it. A container may see its own group at the root.
+fn least(root: &Path, group: &str, files: &[&str]) -> Option<u64> {
+    // Version 1 says "no limit" as the most pages that a long can count.
+    const NO_LIMIT_BYTES: u64 = 1 << 62;
     let limit = |path: PathBuf| -> Option<u64> { std::fs::read_to_string(path).ok()?.trim().parse().ok() };
-    let limits = |group: &Path| ["memory.max", "memory.high"].map(|name| limit(root.join(group).join(name)));
-    group.ancestors().flat_map(limits).flatten().min()
+    let limits = |group: &Path| files.iter().filter_map(|name| limit(root.join(group).join(name))).min();
+    Path::new(group).ancestors().filter_map(limits).filter(|bytes| *bytes < NO_LIMIT_BYTES).min()
 }
 
 #[cfg(test)]
@@ -77,23 +90,45 @@ mod tests {
     fn the_kernel_says_what_there_is() {
         assert_eq!(total_of("MemTotal:       24689432 kB\nMemFree: 1 kB\n"), Some(24_689_432 << 10));
         assert_eq!(total_of("MemFree: 1 kB\n"), None);
-        assert_eq!(group_of("1:cpu:/x\n0::/a/b\n"), PathBuf::from("a/b"));
-        assert_eq!(group_of(""), PathBuf::new());
     }
 
     #[test]
     fn the_tightest_group_counts() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("a/b")).unwrap();
-        let write =
-            |group: &str, text| std::fs::write(root.path().join(group).join("memory.max"), text).unwrap();
-        write("a", "1073741824\n");
-        write("a/b", "max\n");
-        assert_eq!(limit_of(root.path(), Path::new("a/b")), Some(1 << 30));
-        write("a/b", "536870912\n");
-        assert_eq!(limit_of(root.path(), Path::new("a/b")), Some(512 << 20));
-        std::fs::write(root.path().join("a/memory.high"), "268435456\n").unwrap();
-        assert_eq!(limit_of(root.path(), Path::new("a/b")), Some(256 << 20));
-        assert_eq!(limit_of(root.path(), Path::new("")), None);
+        let write = |path: &str, text| std::fs::write(root.path().join(path), text).unwrap();
+        let limit = |groups| limit_of(root.path(), groups);
+        write("a/memory.max", "1073741824\n");
+        write("a/b/memory.max", "max\n");
+        assert_eq!(limit("1:cpu:/x\n0::/a/b\n"), Some(1 << 30));
+        write("a/b/memory.max", "536870912\n");
+        assert_eq!(limit("0::/a/b\n"), Some(512 << 20));
+        write("a/memory.high", "268435456\n");
+        assert_eq!(limit("0::/a/b\n"), Some(256 << 20));
+        assert_eq!(limit("0::/\n"), None);
+        assert_eq!(limit(""), None);
+    }
+
+    #[test]
+    fn groups_of_version_1_count_too() {
+        const NO_LIMIT: &str = "9223372036854771712\n";
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("memory/slurm/job")).unwrap();
+        std::fs::create_dir_all(root.path().join("cpu/slurm")).unwrap();
+        let write = |path: &str, text| std::fs::write(root.path().join(path), text).unwrap();
+        let limit = |groups| limit_of(root.path(), groups);
+        write("memory/memory.limit_in_bytes", NO_LIMIT);
+        write("memory/slurm/job/memory.limit_in_bytes", NO_LIMIT);
+        write("cpu/slurm/memory.limit_in_bytes", "1\n");
+        let groups = "4:memory:/slurm/job\n2:cpu,cpuacct:/slurm\n0::/\n";
+        assert_eq!(limit(groups), None);
+        write("memory/slurm/memory.limit_in_bytes", "1073741824\n");
+        assert_eq!(limit(groups), Some(1 << 30));
+        write("memory/memory.limit_in_bytes", "536870912\n");
+        assert_eq!(
+            limit("4:memory:/docker/of-the-host\n"),
+            Some(512 << 20),
+            "a container's own group is its root"
+        );
     }
 }
