@@ -9,6 +9,7 @@ use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -291,15 +292,39 @@ pub struct MountStatus {
 
 /// Where the sockets of this user are.
 pub fn run_dir() -> PathBuf {
-    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let dir = run_dir_by(|name| std::env::var_os(name), sys::uid());
+    std::path::absolute(&dir).unwrap_or(dir)
+}
+
+/// That of a user with such an environment.
+fn run_dir_by(variable: impl Fn(&str) -> Option<OsString>, user: u32) -> PathBuf {
+    let from = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(dir) = from("SHEEN_RUN") {
-        return std::path::absolute(&dir).unwrap_or(dir);
+        return dir;
     }
-    if sys::uid() == 0 {
+    if user == 0 {
         return "/run/sheen".into();
     }
-    from("XDG_RUNTIME_DIR")
-        .map_or_else(|| format!("/tmp/sheen-{}", sys::uid()).into(), |dir| dir.join("sheen"))
+    from("XDG_RUNTIME_DIR").map_or_else(|| format!("/tmp/sheen-{user}").into(), |dir| dir.join("sheen"))
+}
+
+/// That of a living process, by the environment with which it was started; `None` where this user may not see that.
+fn run_dir_of(pid: u32) -> Option<PathBuf> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let user = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let variable = |name: &str| {
+        let mut words = environment.split(|byte| *byte == 0);
+        let value = words
+            .find_map(|word| word.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")));
+        value.map(|value| OsStr::from_bytes(value).to_owned())
+    };
+    Some(run_dir_by(variable, user))
+}
+
+/// The directory in which a process has its control socket and answers, where that is not this one's.
+pub fn answers_elsewhere(pid: u32) -> Option<PathBuf> {
+    let dir = run_dir_of(pid).filter(|dir| dir.is_absolute() && *dir != run_dir())?;
+    ask(&dir.join(format!("{pid}.sock")), &Ask::Status).is_ok().then_some(dir)
 }
 
 /// The directory of the sockets, made when it is not there.

@@ -125,7 +125,7 @@ pub fn command(arguments: impl Iterator<Item = OsString>) -> String {
     words.join(" ")
 }
 
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:,@=+%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

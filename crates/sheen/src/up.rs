@@ -655,6 +655,7 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
             mount.mgs_nids.contains(&nid::format_nid(cluster.mgs_address())) && mount.fsname == cluster.fsname
         })
     };
+    silent::check_are_asked(&dir, cluster.as_ref())?;
     let leave = if arguments.force { Leave::Cut } else { Leave::Stop };
     if !arguments.force {
         // Before anything is stopped: all of it is to go on, or none.

@@ -10,6 +10,7 @@ use base::TargetId;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -180,11 +181,15 @@ impl TargetDirectory {
         read_superblock(path)
     }
 
-    /// The process that has the target for itself now, as it has written down. `None` where none has, or that cannot be known.
+    /// The process of this machine that has the target for itself now, as it has written down. `None` where none has, or that cannot
+    /// be known.
     pub fn served_by(path: &Path) -> Option<u32> {
         let file = File::options().read(true).write(true).open(path.join(LOCK_NAME)).ok()?;
         // Taken where it is free, and given back with the file: whoever wants it just then tries again.
-        if device::try_lock(&file).ok()? { None } else { holder(&file).parse().ok() }
+        if device::try_lock(&file).ok()? {
+            return None;
+        }
+        holder(&file).parse().ok().filter(|pid| has_open(*pid, &file))
     }
 
     /// Refuses a directory of another file system.
@@ -396,6 +401,22 @@ pub(crate) fn lock(path: &Path) -> Result<Lock, DirectoryError> {
     device::write_all(&file, format!("{}\n", std::process::id()).as_bytes(), 0)
         .map_err(|(_, error)| io(error))?;
     Ok(file)
+}
+
+/// Whether the process has the lock's file open, as far as this user may see: one in a container, or on another machine that shares
+/// the directory, has written down a number that is somebody else's here.
+fn has_open(pid: u32, lock: &File) -> bool {
+    let listed = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(listed) => listed,
+        Err(error) => return error.kind() == io::ErrorKind::PermissionDenied,
+    };
+    let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+    let ours = lock.metadata().map(identity).ok();
+    listed.flatten().map(|entry| entry.path()).any(|path| {
+        // Its name first: nobody knows how long what is behind the others takes to answer.
+        std::fs::read_link(&path).is_ok_and(|target| target.ends_with(LOCK_NAME))
+            && std::fs::metadata(&path).map(identity).ok() == ours
+    })
 }
 
 /// What who has the lock has written into it: its process id.

@@ -28,16 +28,43 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The processes of a cluster, and the servers of it that say nothing, by process id.
 pub fn of_cluster(dir: &Path, cluster: Option<&Cluster>) -> (Vec<Process>, Vec<u32>) {
     let (mut processes, silent) = control::processes_and_silent();
-    let mut servers: BTreeSet<u32> = served::living_below(dir).into_iter().collect();
-    servers.extend(silent.into_iter().filter(|pid| was_started_below(*pid, dir)));
-    let targets = cluster.into_iter().flat_map(|cluster| &cluster.servers).flat_map(|server| &server.targets);
-    servers.extend(targets.filter_map(|target| TargetDirectory::served_by(&dir.join(target))));
-    // Others, as fsck, have a target for themselves, too.
-    let is_server = |pid: u32| control::has_word(pid, |word| word == b"serve") && sys::is_alive(pid);
+    let mut servers = serving(dir, cluster);
+    servers.extend(silent.into_iter().filter(|pid| was_started_below(*pid, dir) && is_server(*pid)));
     let answers = |pid: u32| processes.iter().any(|process| process.pid == pid);
-    let silent = servers.into_iter().filter(|pid| !answers(*pid) && is_server(*pid)).collect();
+    let silent = servers.into_iter().filter(|pid| !answers(*pid)).collect();
     processes.retain(|process| belongs(process, dir));
     (processes, silent)
+}
+
+/// The servers of a cluster that have something of it for themselves.
+fn serving(dir: &Path, cluster: Option<&Cluster>) -> BTreeSet<u32> {
+    let targets = cluster.into_iter().flat_map(|cluster| &cluster.servers).flat_map(|server| &server.targets);
+    let holders = targets.filter_map(|target| TargetDirectory::served_by(&dir.join(target)));
+    served::living_below(dir).into_iter().chain(holders).filter(|pid| is_server(*pid)).collect()
+}
+
+/// Others, as fsck, have a target for themselves, too.
+fn is_server(pid: u32) -> bool {
+    control::has_word(pid, |word| word == b"serve") && sys::is_alive(pid)
+}
+
+/// Refuses a cluster whose servers answer where this command does not ask: they would be taken for silent ones.
+///
+/// # Errors
+/// One does. Which, and where it is to be asked.
+pub fn check_are_asked(dir: &Path, cluster: Option<&Cluster>) -> Result<()> {
+    let servers = serving(dir, cluster).into_iter().filter(|pid| !control::socket_of(*pid).exists());
+    for pid in servers {
+        if let Some(run_dir) = control::answers_elsewhere(pid) {
+            bail!(
+                "process {pid}, a server of this cluster, has its control socket in {}, and nothing was ended: SHEEN_RUN={} sheen down --dir {}",
+                run_dir.display(),
+                served::quoted(&run_dir.to_string_lossy()),
+                served::quoted(&dir.to_string_lossy())
+            );
+        }
+    }
+    Ok(())
 }
 
 fn was_started_below(pid: u32, dir: &Path) -> bool {

@@ -33,6 +33,13 @@ fn one_owner_at_a_time_and_the_second_learns_who() {
     let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains(&format!("already running as pid {}", std::process::id())), "{error}");
     assert_eq!(TargetDirectory::served_by(dir.path()), Some(std::process::id()));
+    // As from within a container that has the directory too.
+    let mut somebody = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    std::fs::write(dir.path().join(LOCK_NAME), format!("{}\n", somebody.id())).unwrap();
+    let named = TargetDirectory::served_by(dir.path());
+    somebody.kill().unwrap();
+    somebody.wait().unwrap();
+    assert_eq!(named, None, "who has nothing to do with it");
     drop(first);
     assert_eq!(TargetDirectory::served_by(dir.path()), None);
     TargetDirectory::open(dir.path()).unwrap();

@@ -176,12 +176,23 @@ fn mount_stands_still(context: &Context) -> Result<()> {
 
 /// `down` calls no cluster stopped of which a server lives and says nothing: that one is named, and killed with `--force`.
 fn server_stands_still(context: &Context) -> Result<()> {
-    let cluster = split_cluster(context)?;
+    let mut cluster = split_cluster(context)?;
     let targets = cluster.targets()?;
     let pid = |name: &str| targets.iter().find(|(known, _)| known == name).map(|(_, pid)| *pid);
     let (ost, mdt) = (pid("OST0000").context("OST0000")?, pid("MDT0001").context("MDT0001")?);
     let left = || targets.iter().filter(|(_, pid)| !sweep::has_ended(*pid)).count();
     let data = cluster.data.to_string_lossy().into_owned();
+    // Who asks at another place hears nothing of servers that are well.
+    let elsewhere = context.work.join("elsewhere").to_string_lossy().into_owned();
+    cluster.set_environment("SHEEN_RUN", &elsewhere);
+    let said = cluster.try_sheen(&["down", "--force", "--dir", &data], DOWN_LIMIT)?;
+    expect(!said.is_success(), &format!("servers that answer elsewhere: {}", said.all()))?;
+    let words = format!("has its control socket in {}, and nothing was ended", cluster.run_dir().display());
+    expect(said.errors.contains(&words), &said.all())?;
+    let right = cluster.run_dir().to_string_lossy().into_owned();
+    cluster.set_environment("SHEEN_RUN", &right);
+    expect_eq(left(), targets.len(), "no server was stopped")?;
+    expect_eq(cluster.mounts()?.len(), 1, "nor the mount")?;
     sys::kill(ost, libc::SIGSTOP)?;
     let said = cluster.try_sheen(&["down", "--dir", &data], DOWN_LIMIT)?;
     expect(!said.is_success(), &format!("a server is left: {}", said.all()))?;
