@@ -64,9 +64,21 @@ impl Placement {
         self.regard_rooms();
     }
 
-    /// Whether OSTs are to be asked for their room now. They count as asked then.
+    /// An OST has answered.
+    pub fn note_heard(&mut self, ost: u16) {
+        if self.rooms.note_heard(ost) {
+            self.regard_rooms();
+        }
+    }
+
+    /// Whether OSTs are to be asked for their room now. They count as asked then, and who was asked before and has not answered as away.
     pub fn must_ask(&mut self, now: Time) -> bool {
-        self.rooms.spaces_mut().must_ask(now)
+        let must_ask = self.rooms.spaces_mut().must_ask(now);
+        if must_ask {
+            self.rooms.note_asked(&self.everywhere.osts);
+            self.regard_rooms();
+        }
+        must_ask
     }
 
     /// What is known of the room of OSTs.

@@ -39,9 +39,11 @@ impl Spaces {
         self.known.get(&index)
     }
 
-    /// Who has said that its room is that of this device.
-    pub fn on_device(&self, device: u64) -> impl Iterator<Item = u16> {
-        self.known.iter().filter(move |(_, space)| space.device == device).map(|(index, _)| *index)
+    /// Who has said that its room is of the same file system. On one device with quotas each has what its own leaves.
+    pub fn beside(&self, space: &Statfs) -> impl Iterator<Item = u16> {
+        let same = (space.device, space.bytes_total);
+        let is_beside = move |known: &Statfs| (known.device, known.bytes_total) == same;
+        self.known.iter().filter(move |(_, known)| is_beside(known)).map(|(index, _)| *index)
     }
 
     /// By how much, in percent, rooms may differ and count as the same.

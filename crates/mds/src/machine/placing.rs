@@ -54,6 +54,9 @@ impl<M: MetaStore> Mds<M> {
 
     /// Without an answer what is known stays, until it is asked for again.
     pub(super) fn on_space(&mut self, target: TargetId, result: Result<Answer, Status>) {
+        if result.is_ok() && target.kind == TargetKind::Ost {
+            self.placement.note_heard(target.index);
+        }
         match result.map(|answer| answer.reply) {
             Ok(Reply::Mdt(MdtReply::Statfs(space))) if target.kind == TargetKind::Mdt => {
                 self.by_space.spaces_mut().note(target.index, space);

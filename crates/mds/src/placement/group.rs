@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub osts: Vec<u16>,
-    /// Those of them that get none, for they are full and others are not.
+    /// Those of them that get none, for they are full or away and others are not.
     closed: BTreeSet<u16>,
     /// Of the others, in the same order, when their rooms differ much; `None`: they take turns.
     shares: Option<Vec<(u16, i64)>>,
@@ -32,12 +32,11 @@ impl Group {
         Group { osts, turn: self.turn, ..Group::default() }
     }
 
-    /// When all are full they take turns, and say themselves that they have no space.
     pub fn regard(&mut self, rooms: &Rooms) {
-        let open = rooms.open(&self.osts);
-        self.shares = open.as_ref().and_then(|open| rooms.shares(open));
-        let open: BTreeSet<u16> = open.unwrap_or_else(|| self.osts.clone()).into_iter().collect();
+        let (open, shares) = rooms.open(&self.osts);
+        let open: BTreeSet<u16> = open.into_iter().collect();
         self.closed = self.osts.iter().copied().filter(|ost| !open.contains(ost)).collect();
+        self.shares = shares;
     }
 
     /// Different OSTs for so many stripes, or for as many as there are OSTs that are not closed. The one that is named is the first, also

@@ -1,8 +1,9 @@
-//! Which OSTs are full, and how new objects are shared out among the others.
+//! Which OSTs are full or away, and how new objects are shared out among the others.
 //!
 //! One that says that it has hardly any room gets none, until it has clearly more: Lustre's `osp.*.reserved_mb_low` and `_high`, with its
 //! defaults. The others take turns while they have about the same room (`lod.*.qos_threshold_rr`), and get objects in proportion to it
-//! otherwise. Only room counts that an OST tells, and that is after its own reserve.
+//! otherwise. Only room counts that an OST tells, and that is after its own reserve. One that has not answered from one round of questions
+//! to the next is away: who wrote there would wait, and what was known of its room says nothing.
 
 use crate::spaces::Spaces;
 use base::Duration;
@@ -25,11 +26,19 @@ const LOW_INODES: u64 = 32;
 pub struct Rooms {
     spaces: Spaces,
     full: BTreeSet<u16>,
+    /// Who has been asked and has not answered.
+    asked: BTreeSet<u16>,
+    away: BTreeSet<u16>,
 }
 
 impl Default for Rooms {
     fn default() -> Rooms {
-        Rooms { spaces: Spaces::new(THRESHOLD_PERCENT, AGE_MAX), full: BTreeSet::new() }
+        Rooms {
+            spaces: Spaces::new(THRESHOLD_PERCENT, AGE_MAX),
+            full: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            away: BTreeSet::new(),
+        }
     }
 }
 
@@ -42,10 +51,22 @@ impl Rooms {
         &mut self.spaces
     }
 
-    /// OSTs of one device have the same room, and what was said last counts: answers of different moments are no reason to prefer one.
+    /// All of these are asked now.
+    pub fn note_asked(&mut self, osts: &[u16]) {
+        self.away = std::mem::take(&mut self.asked);
+        self.asked = osts.iter().copied().collect();
+    }
+
+    /// It has answered, whatever. Whether it was taken for away.
+    pub fn note_heard(&mut self, ost: u16) -> bool {
+        self.asked.remove(&ost);
+        self.away.remove(&ost)
+    }
+
+    /// OSTs of one file system have the same room, and what was said last counts: answers of different moments are no reason to prefer one.
     pub fn note(&mut self, ost: u16, space: Statfs) {
         self.spaces.note(ost, space);
-        let same: BTreeSet<u16> = self.spaces.on_device(space.device).collect();
+        let same: BTreeSet<u16> = self.spaces.beside(&space).collect();
         let was_full = !same.is_disjoint(&self.full);
         let is_full = if was_full { !has_room_again(&space) } else { is_full(&space) };
         for ost in same {
@@ -58,14 +79,23 @@ impl Rooms {
         }
     }
 
-    /// Those of them that get new objects; `None`: all are full.
-    pub fn open(&self, osts: &[u16]) -> Option<Vec<u16>> {
-        let open: Vec<u16> = osts.iter().copied().filter(|ost| !self.full.contains(ost)).collect();
-        Some(open).filter(|open| !open.is_empty())
+    /// Those of them that get new objects, and how these are shared out; `None`: in turn. Where all are full, or away, those are dealt to:
+    /// they say themselves what is wrong.
+    pub fn open(&self, osts: &[u16]) -> (Vec<u16>, Option<Vec<(u16, i64)>>) {
+        let without = |osts: &[u16], those: &BTreeSet<u16>| -> Vec<u16> {
+            osts.iter().copied().filter(|ost| !those.contains(ost)).collect()
+        };
+        let heard = Some(without(osts, &self.away)).filter(|heard| !heard.is_empty());
+        let heard = heard.unwrap_or_else(|| osts.to_vec());
+        let open = without(&heard, &self.full);
+        if open.is_empty() {
+            return (heard, None);
+        }
+        let shares = self.shares(&open);
+        (open, shares)
     }
 
-    /// How new objects are shared out among these; `None`: in turn.
-    pub fn shares(&self, osts: &[u16]) -> Option<Vec<(u16, i64)>> {
+    fn shares(&self, osts: &[u16]) -> Option<Vec<(u16, i64)>> {
         let room_of = |ost: &u16| self.spaces.get(*ost).map(|space| u128::from(space.bytes_available));
         let shares = self.spaces.shares(osts.iter().map(room_of))?;
         Some(osts.iter().copied().zip(shares).filter(|(_, share)| *share > 0).collect())

@@ -67,9 +67,9 @@ pub struct World {
     late: VecDeque<Frame>,
     /// Objects, each with the FID of the file that it has now.
     pub adopted: Vec<(base::ObjectId, Fid)>,
-    /// What the OST says of its room, if anything.
-    pub room: Option<Statfs>,
-    /// How often it was asked for that.
+    /// What each OST says of its room, if anything.
+    pub rooms: BTreeMap<u16, Statfs>,
+    /// How often OST0000 was asked for that.
     pub room_asked_count: usize,
     /// The OST cannot adopt anything.
     pub adopts_nothing: bool,
@@ -88,7 +88,8 @@ pub struct World {
     pub body_instead: Option<Bytes>,
     /// Requests that have arrived at MDTs, by who asks whom.
     requests: BTreeMap<(Endpoint, Endpoint), Vec<Request>>,
-    ost: FakeOst,
+    /// Those that answer.
+    osts: BTreeMap<u16, FakeOst>,
 }
 
 /// Requests to an MDT that it does not execute, and its answer to them.
@@ -153,17 +154,6 @@ impl World {
             params: Vec::new(),
             pools: Vec::new(),
         };
-        let store = Arc::new(MemoryMeta::new());
-        let options = target::CoreOptions {
-            id: TargetId::ost(0),
-            uuid: 77,
-            fsname: "test".into(),
-            now: now(),
-            recovery_window: RECOVERY_WINDOW,
-            has_external_data: false,
-            owed: target::nothing_owed,
-        };
-        let ost = FakeOst { core: target::Core::open(Arc::clone(&store), options).unwrap(), store };
         let mut world = World {
             now: now(),
             servers: Vec::new(),
@@ -175,7 +165,7 @@ impl World {
             is_ost_late: false,
             late: VecDeque::new(),
             adopted: Vec::new(),
-            room: None,
+            rooms: BTreeMap::new(),
             room_asked_count: 0,
             adopts_nothing: false,
             listed: Vec::new(),
@@ -188,8 +178,9 @@ impl World {
             other_version: None,
             body_instead: None,
             requests: BTreeMap::new(),
-            ost,
+            osts: BTreeMap::new(),
         };
+        world.start_ost(0);
         for index in 0..mdt_count {
             let store = Arc::new(MemoryMeta::new());
             let holdings = MemoryHoldings::new();
@@ -257,6 +248,22 @@ impl World {
         self.run();
     }
 
+    /// One more that answers.
+    pub fn start_ost(&mut self, index: u16) {
+        let store = Arc::new(MemoryMeta::new());
+        let options = target::CoreOptions {
+            id: TargetId::ost(index),
+            uuid: 77,
+            fsname: "test".into(),
+            now: self.now,
+            recovery_window: RECOVERY_WINDOW,
+            has_external_data: false,
+            owed: target::nothing_owed,
+        };
+        let core = target::Core::open(Arc::clone(&store), options).unwrap();
+        self.osts.insert(index, FakeOst { core, store });
+    }
+
     /// An operator drains OSTs.
     pub fn drain(&mut self, osts: &[u16]) {
         self.drain_all(osts, &[]);
@@ -316,13 +323,17 @@ impl World {
                 self.give(index as u16, Input::Durable);
             }
         }
-        if self.ost.store.unsynced_count() > 0 {
-            self.ost.store.sync();
-            has_more = true;
-            let mut out = Vec::new();
-            self.ost.core.on_durable(self.now, &mut out);
-            self.on_ost(out);
+        let mut told = Vec::new();
+        for (index, ost) in &mut self.osts {
+            if ost.store.unsynced_count() > 0 {
+                ost.store.sync();
+                let mut out = Vec::new();
+                ost.core.on_durable(self.now, &mut out);
+                told.push((*index, out));
+            }
         }
+        has_more |= !told.is_empty();
+        told.into_iter().for_each(|(index, out)| self.on_ost(index, out));
         has_more
     }
 
@@ -338,8 +349,12 @@ impl World {
         true
     }
 
-    fn on_ost(&mut self, out: Vec<target::CoreOutput>) {
-        let mut todo = VecDeque::from(out);
+    fn ost(&mut self, index: u16) -> &mut FakeOst {
+        self.osts.get_mut(&index).unwrap()
+    }
+
+    fn on_ost(&mut self, index: u16, out: Vec<target::CoreOutput>) {
+        let (now, mut todo) = (self.now, VecDeque::from(out));
         while let Some(output) = todo.pop_front() {
             match output {
                 target::CoreOutput::Send(frame) => self.frames.push_back(frame),
@@ -357,7 +372,8 @@ impl World {
                         }
                         Request::Ost(OstRequest::Adopt { .. }) if self.adopts_nothing => {
                             let mut more = Vec::new();
-                            self.ost.core.reply(self.now, work.token, Err(Status::NoSpace), &mut more);
+                            let refused = Err(Status::NoSpace);
+                            self.ost(index).core.reply(now, work.token, refused, &mut more);
                             todo.extend(more);
                             continue;
                         }
@@ -375,13 +391,15 @@ impl World {
                             Reply::Ost(OstReply::Objects { listed, next })
                         }
                         Request::Ost(OstRequest::Statfs) => {
-                            self.room_asked_count += 1;
-                            self.room.map_or(Reply::Done, |room| Reply::Ost(OstReply::Statfs(room)))
+                            self.room_asked_count += usize::from(index == 0);
+                            self.rooms
+                                .get(&index)
+                                .map_or(Reply::Done, |room| Reply::Ost(OstReply::Statfs(*room)))
                         }
                         _ => Reply::Done,
                     };
                     let mut more = Vec::new();
-                    self.ost.core.reply(self.now, work.token, Ok((reply, Bytes::new())), &mut more);
+                    self.ost(index).core.reply(now, work.token, Ok((reply, Bytes::new())), &mut more);
                     todo.extend(more);
                 }
                 _ => {}
@@ -432,10 +450,11 @@ impl World {
                 let Some(index) = self.clients.iter().position(|known| known.id == id) else { return };
                 self.on_client_frame(index, frame);
             }
-            Endpoint::Target(_) => {
+            Endpoint::Target(target) => {
+                let Some(ost) = self.osts.get_mut(&target.index) else { return };
                 let mut out = Vec::new();
-                self.ost.core.on_frame(self.now, frame, &mut out);
-                self.on_ost(out);
+                ost.core.on_frame(self.now, frame, &mut out);
+                self.on_ost(target.index, out);
             }
             Endpoint::Client(client) => {
                 let Some(index) = self.clients.iter().position(|known| known.id == client) else { return };

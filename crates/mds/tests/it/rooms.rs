@@ -12,10 +12,11 @@ fn space(bytes_available: u64) -> Statfs {
     Statfs { bytes_total: 1 << 40, bytes_free: 1 << 39, bytes_available, device: 7, ..Statfs::default() }
 }
 
-/// OST0000 answers; of OST0001 nothing is known.
+/// OST0000 says that; OST0001 answers, and says nothing of its room.
 fn world(room: Option<Statfs>) -> World {
     let mut world = World::new(1, 1);
-    world.room = room;
+    world.rooms.extend(room.map(|room| (0, room)));
+    world.start_ost(1);
     world.name_osts(&[(0, true), (1, true)]);
     world.getattr(0, Fid::ROOT).unwrap();
     world
@@ -37,7 +38,7 @@ fn osts(world: &mut World, prefix: &str, count: usize) -> Vec<u16> {
 fn an_ost_that_says_that_it_is_full_gets_no_new_files_until_it_has_room() {
     let mut world = world(None);
     assert_eq!(osts(&mut world, "before", 4), [0, 1, 0, 1]);
-    world.room = Some(space(0));
+    world.rooms.insert(0, space(0));
     assert_eq!(osts(&mut world, "unasked", 2), [0, 1], "what was said is not old");
     world.pass_seconds(5);
     // It asks, and waits for no answer.
@@ -45,7 +46,7 @@ fn an_ost_that_says_that_it_is_full_gets_no_new_files_until_it_has_room() {
     assert_eq!(osts(&mut world, "full", 5), [1; 5]);
     assert_eq!(made(&mut world, "wide", u16::MAX, None), [1]);
     assert_eq!(made(&mut world, "named", 2, Some(0)), [0, 1], "somebody wants it");
-    world.room = Some(space(1 << 39));
+    world.rooms.insert(0, space(1 << 39));
     world.pass_seconds(5);
     assert_eq!(osts(&mut world, "asks-again", 1).len(), 1);
     let osts = osts(&mut world, "after", 4);
@@ -94,9 +95,47 @@ fn an_ost_that_does_not_answer_is_asked_once_and_delays_nobody() {
         world.pass_seconds(6);
         assert_eq!(osts(&mut world, &format!("cut{round}-"), 2).len(), 2);
     }
-    world.room = Some(space(0));
+    world.rooms.insert(0, space(0));
     world.cut.clear();
     world.pass_seconds(60);
     assert_eq!(world.room_asked_count, asked + 1, "one question has waited for it");
     assert_eq!(osts(&mut world, "after", 4), [1; 4], "it has said that it is full");
+}
+
+#[test]
+fn an_ost_that_is_away_gets_no_new_files_until_it_answers() {
+    let mut world = world(Some(space(1 << 39)));
+    // With by far the most room.
+    world.rooms.insert(1, Statfs { device: 8, ..space(1 << 35) });
+    osts(&mut world, "first", 1);
+    world.cut.insert((MDT, OST));
+    world.pass_seconds(5);
+    // Nobody knows yet that it does not answer.
+    osts(&mut world, "asks", 1);
+    world.pass_seconds(4);
+    assert_eq!(osts(&mut world, "slow", 2), [0; 2], "who is slow is not away");
+    world.pass_seconds(1);
+    osts(&mut world, "asks-again", 1);
+    assert_eq!(osts(&mut world, "away", 5), [1; 5]);
+    assert_eq!(made(&mut world, "wide", u16::MAX, None), [1]);
+    assert_eq!(made(&mut world, "named", 1, Some(0)), [0], "somebody wants it");
+    world.cut.clear();
+    world.pass_seconds(60);
+    assert_eq!(osts(&mut world, "back", 3), [0; 3]);
+    world.check_consistent();
+}
+
+/// An MDT that has started without one knows nothing of its room: the others are shared out to by theirs all the same.
+#[test]
+fn an_ost_that_has_never_answered_does_not_hide_that_another_has_hardly_any_room() {
+    let mut world = World::new(1, 1);
+    world.start_ost(1);
+    world.rooms.extend([(0, space(1 << 39)), (1, Statfs { device: 8, ..space(1 << 33) })]);
+    world.name_osts(&[(0, true), (1, true), (2, true)]);
+    world.getattr(0, Fid::ROOT).unwrap();
+    osts(&mut world, "asks", 1);
+    world.pass_seconds(5);
+    osts(&mut world, "asks-again", 1);
+    let osts = osts(&mut world, "by-room", 60);
+    assert!(osts.iter().filter(|ost| **ost == 0).count() > 55 && !osts.contains(&2), "{osts:?}");
 }

@@ -195,6 +195,45 @@ fn osts_of_one_device_take_turns_whatever_each_has_said() {
     assert_eq!(counts(&mut placement, 8), [2, 2, 2, 2]);
 }
 
+/// Each has what its own quota leaves, and `statvfs` tells of that.
+#[test]
+fn osts_with_quotas_on_one_device_have_rooms_of_their_own() {
+    for order in [[0, 1], [1, 0]] {
+        let mut placement = over(2);
+        for ost in order {
+            let bytes_total = [10 * GIB, 100 * GIB][usize::from(ost)];
+            let bytes_available = [0, 50 * GIB][usize::from(ost)];
+            placement.note_space(ost, Statfs { bytes_total, device: 1, ..space(ost, bytes_available) });
+        }
+        assert_eq!(files(&mut placement, 3), [1; 3], "{order:?}");
+    }
+}
+
+/// They are away from one question to the next, and until they answer.
+#[test]
+fn who_does_not_answer_gets_nothing_while_others_do() {
+    let at = |seconds: u64| Time(seconds * 1_000_000_000);
+    let mut placement = with_rooms(&[80 * GIB, 20 * GIB, 0]);
+    assert!(placement.must_ask(at(0)));
+    placement.note_heard(1);
+    note(&mut placement, 2, 0);
+    placement.note_heard(2);
+    assert_eq!(counts(&mut placement, 10), [8, 2, 0], "it was asked just now");
+    assert!(placement.must_ask(at(5)));
+    assert_eq!(counts(&mut placement, 10), [0, 10, 0]);
+    placement.note_heard(0);
+    assert_eq!(counts(&mut placement, 10), [8, 2, 0]);
+    // The others have answered in vain: nobody has room where somebody listens.
+    placement.note_heard(1);
+    note(&mut placement, 1, 0);
+    placement.note_heard(2);
+    assert!(placement.must_ask(at(10)));
+    assert!(placement.must_ask(at(15)), "nobody answers");
+    assert_eq!(counts(&mut placement, 10), [10, 0, 0], "all are away, and two of them full");
+    placement.note_heard(1);
+    assert_eq!(counts(&mut placement, 10), [0, 10, 0], "it says itself that it is full");
+}
+
 /// It waits, and is dealt out to again.
 #[test]
 fn a_share_that_is_not_kept_is_not_spent() {
