@@ -454,6 +454,14 @@ pub fn umask(mask: u32) -> u32 {
     unsafe { libc::umask(mask) }
 }
 
+/// A size of a process in KiB as its status file has it (proc(5)): `VmRSS`, or `RssAnon`, its private memory.
+pub fn status_kib(pid: i32, field: &str) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let words = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let number = words.and_then(|words| words.split_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| io::Error::other(format!("no {field} in /proc/{pid}/status")))
+}
+
 /// kill(2); a negative pid means a process group.
 pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: no pointers.

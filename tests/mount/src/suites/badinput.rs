@@ -467,13 +467,6 @@ fn random_bytes(context: &Context) -> Result<()> {
     cluster.down().map(drop)
 }
 
-/// The server processes and how much memory each may take before and after.
-fn resident_kib(pid: i32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    line.split_whitespace().next().and_then(|number| number.parse().ok()).context("a number of KiB")
-}
-
 /// A thousand connections that say nothing, or begin a frame with the largest lengths and never go on, on every port;
 /// hundreds on every control socket, some with a line that has no end.
 fn idle_connections(context: &Context) -> Result<()> {
@@ -484,7 +477,7 @@ fn idle_connections(context: &Context) -> Result<()> {
     cluster.up()?;
     write(&cluster.mount.join("file"), b"before")?;
     let pid = cluster.targets()?.first().map(|(_, pid)| *pid).context("a target")?;
-    let before = resident_kib(pid)?;
+    let before = sys::status_kib(pid, "RssAnon")?;
     let status = cluster.status()?.to_string();
     let ports: Vec<u16> =
         status.split("127.0.0.1:").skip(1).filter_map(|rest| rest.split('@').next()?.parse().ok()).collect();
@@ -527,7 +520,7 @@ fn idle_connections(context: &Context) -> Result<()> {
     let again = cluster.mount_again("mnt2")?;
     expect_bytes(&read(&again.join("file"))?, b"before", "the file, through a mount that has come later")?;
     cluster.unmount(&again)?;
-    let more = resident_kib(pid)?.saturating_sub(before);
+    let more = sys::status_kib(pid, "RssAnon")?.saturating_sub(before);
     println!("{more} KiB more for {} connections", held.len() + talking.len());
     expect(more < MORE_KIB_MAX, &format!("{more} KiB more while strangers hold connections"))?;
     drop((held, talking));

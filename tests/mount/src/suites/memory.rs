@@ -203,13 +203,6 @@ fn bench_beside(context: &Context) -> Result<()> {
     cluster.down().map(drop)
 }
 
-/// KiB.
-fn resident(pid: i32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    Ok(line.split_whitespace().next().context("a number")?.parse()?)
-}
-
 /// After a fifth of the time no process takes another MiB, however often a tree is walked from cold caches of the kernel.
 fn no_growth(context: &Context) -> Result<()> {
     context.skip_if_local()?;
@@ -247,7 +240,10 @@ fn growth(
             continue;
         }
         for (name, pid) in processes {
-            samples.entry(name).or_default().push(resident(*pid).with_context(|| name.clone())?);
+            samples
+                .entry(name)
+                .or_default()
+                .push(sys::status_kib(*pid, "VmRSS").with_context(|| name.clone())?);
         }
     }
     let mut grown = Vec::new();

@@ -267,12 +267,6 @@ fn ticks(pid: i32) -> Result<u64> {
     Ok(field(11)? + field(12)?)
 }
 
-fn resident_kib(pid: i32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    Ok(line.split_whitespace().next().context("a number")?.parse()?)
-}
-
 /// At rest: below 1 % of one core and 300 MiB, all processes together. What was written before is settled in the background, on a
 /// busy machine later than on others: one quiet stretch of ten seconds is looked for.
 fn at_rest(context: &Context) -> Result<()> {
@@ -299,7 +293,7 @@ fn at_rest(context: &Context) -> Result<()> {
             break;
         }
     }
-    let mib = sum(resident_kib)? / 1024;
+    let mib = sum(|pid| Ok(sys::status_kib(pid, "VmRSS")?))? / 1024;
     println!("{mib} MiB at rest");
     expect(used < 10, &format!("never less than 10 ticks of processor time in 10 s, at last {used}"))?;
     expect(mib < 300, &format!("{mib} MiB at rest"))?;
