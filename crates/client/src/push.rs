@@ -273,6 +273,11 @@ impl State {
         }
     }
 
+    /// Whether the kernel may still get pages of this inode that others were told to drop.
+    pub(crate) fn has_doubted_push(&self, node: u64) -> bool {
+        self.pushes.begun.values().any(|begun| begun.push.node == node && begun.is_doubted)
+    }
+
     /// What this target has granted is void.
     pub(crate) fn doubt_pushes_of(&mut self, target: TargetId) {
         self.doubt(|push| push.pin.target == target);

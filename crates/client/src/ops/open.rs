@@ -167,7 +167,8 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
         }
         is_cached_writer && node.data.cached_writer_count == 1
     });
-    if args.write {
+    // What a push puts there after this open was true before an eviction, and would be kept.
+    if args.write || ctx.with(|state| state.has_doubted_push(fid.inode_number())) {
         file_pushes_end(ctx, fid).await;
     }
     if is_first_writer

@@ -431,6 +431,24 @@ fn pages_that_are_dropped_during_a_push_are_dropped_after_it_again() {
     (0..128).for_each(|number| shared.check(number * WINDOW, WINDOW));
 }
 
+#[test]
+fn an_open_waits_for_pushes_that_an_eviction_overtook() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    let node = shared.files[0].0;
+    shared.world.evict_from_ost(0, 0);
+    (0..100).for_each(|_| shared.world.pass_a_little());
+    // What the kernel had is gone.
+    shared.tell(NotifyResult::Ok, |notify| !is_push(notify));
+    let (opening, is_open) = shared.is_answered_now(0, Call::Open { node, flags: O_RDONLY });
+    assert!(!is_open, "a push may put there what was true before");
+    shared.tell(NotifyResult::Ok, is_push);
+    let Ok(Answer::Opened { fh, mode, .. }) = shared.world.finish(0, opening) else { panic!("opened") };
+    assert!(!mode.keeps_cache, "the kernel drops it before it goes on");
+    shared.world.release(0, (node, fh));
+    shared.world.mounts[0].is_kernel_stuck = false;
+    shared.tell_all();
+}
+
 /// Its pages are on no record: the inode that it went to has been forgotten, and is known anew.
 #[test]
 fn pages_of_a_push_to_an_inode_that_was_forgotten_meanwhile_go_with_their_lock() {
