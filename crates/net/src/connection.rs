@@ -1,5 +1,6 @@
 //! One TCP connection: frames out with as few system calls as possible, frames in on a thread of its own.
 
+use crate::backlogs::{BUFFER_BYTES, Backlogs};
 use crate::clock;
 use crate::run::{self, Runnable};
 use base::buffers::Buffer;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use wire::{Frame, WireError};
 
 /// Bytes waiting for the socket; frames beyond it are dropped (their senders send again), so that a peer that does
-/// not read costs bounded memory.
+/// not read costs bounded memory. All connections have a bound too (`backlogs`).
 const BACKLOG_BYTES_MAX: usize = 128 << 20;
 /// Buffers in one sendmsg(2); the kernel takes 1024.
 const BUFFERS_PER_WRITE_MAX: usize = 128;
@@ -108,24 +109,24 @@ impl Drop for Held {
     }
 }
 
-#[derive(Default)]
 struct Out {
     buffers: VecDeque<Bytes>,
-    /// Bytes in `buffers`.
+    /// Bytes in `buffers`, with what each of them takes besides.
     byte_count: usize,
+    backlogs: Arc<Backlogs>,
     /// A thread waits for the socket and writes; others only queue.
     is_writer_active: bool,
 }
 
 impl Connection {
-    pub fn new(stream: TcpStream, peer: String) -> io::Result<Arc<Connection>> {
+    pub fn new(stream: TcpStream, peer: String, backlogs: &Arc<Backlogs>) -> io::Result<Arc<Connection>> {
         stream.set_nodelay(true)?;
         set_option(&stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
         set_option(&stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, PEER_SILENT_MS)?;
         Ok(Arc::new_cyclic(|me| Connection {
             stream,
             peer,
-            out: Mutex::default(),
+            out: Mutex::new(Out::new(backlogs)),
             is_flush_scheduled: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             is_heard: AtomicBool::new(false),
@@ -210,15 +211,13 @@ impl Connection {
         self.is_closed.store(true, Ordering::Release);
         // The peer may have closed it before.
         let _ = self.stream.shutdown(Shutdown::Both);
-        let mut out = self.lock_out();
-        out.buffers.clear();
-        out.byte_count = 0;
+        self.lock_out().clear();
     }
 
     /// Queues a frame; it leaves when this thread has run everything else (`run::run_all`).
     pub fn send(&self, frame: &Frame) {
         let mut out = self.lock_out();
-        if self.is_closed() || out.byte_count > BACKLOG_BYTES_MAX {
+        if self.is_closed() || out.is_full() {
             tracing::debug!(peer = self.peer, "a frame was dropped");
             return;
         }
@@ -407,16 +406,31 @@ impl Runnable for Connection {
 }
 
 impl Out {
+    fn new(backlogs: &Arc<Backlogs>) -> Out {
+        let backlogs = Arc::clone(backlogs);
+        Out { buffers: VecDeque::new(), byte_count: 0, backlogs, is_writer_active: false }
+    }
+
+    fn is_full(&self) -> bool {
+        self.byte_count > BACKLOG_BYTES_MAX || self.backlogs.is_full_for(self.byte_count)
+    }
+
     fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
-            self.byte_count += bytes.len();
+            self.byte_count += bytes.len() + BUFFER_BYTES;
+            self.backlogs.add(bytes.len() + BUFFER_BYTES);
             self.buffers.push_back(bytes);
         }
     }
 
+    fn note_gone(&mut self, byte_count: usize) {
+        self.byte_count -= byte_count;
+        self.backlogs.remove(byte_count);
+    }
+
     /// Takes written bytes out of the queue.
     fn consume(&mut self, mut byte_count: usize) {
-        self.byte_count -= byte_count;
+        self.note_gone(byte_count);
         while let Some(first) = self.buffers.front_mut() {
             if byte_count < first.len() {
                 let _ = first.split_to(byte_count);
@@ -424,7 +438,19 @@ impl Out {
             }
             byte_count -= first.len();
             self.buffers.pop_front();
+            self.note_gone(BUFFER_BYTES);
         }
+    }
+
+    fn clear(&mut self) {
+        self.buffers = VecDeque::new();
+        self.note_gone(self.byte_count);
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 

@@ -10,6 +10,7 @@
 //! - [`Router`]: finds the machine or the connection for a frame. Frames are datagrams; what cannot be sent is dropped,
 //!   because the machines send again.
 
+pub mod backlogs;
 pub mod clock;
 pub mod connection;
 pub mod helpers;

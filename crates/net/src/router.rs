@@ -3,6 +3,7 @@
 //! Whoever has sent a request is found through the connection that brought his last one; targets also through the
 //! addresses of the configuration. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
 
+use crate::backlogs::Backlogs;
 use crate::clock;
 use crate::connection::{Connection, Held};
 use crate::helpers::Helpers;
@@ -52,6 +53,7 @@ pub struct Router {
     /// Those of them that others have made.
     accepted: Mutex<Vec<Arc<Connection>>>,
     connections_max: usize,
+    backlogs: Arc<Backlogs>,
     /// Attempts to connect so far.
     attempt_count: AtomicU64,
     is_closed: AtomicBool,
@@ -119,6 +121,7 @@ impl Router {
             connections: Mutex::default(),
             accepted: Mutex::default(),
             connections_max,
+            backlogs: Arc::default(),
             attempt_count: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             on_lost: OnceLock::new(),
@@ -136,6 +139,11 @@ impl Router {
     /// Frames between machines of this process for which nobody waits yet are executed by these. Set once.
     pub fn set_helpers(&self, helpers: Arc<Helpers>) {
         assert!(self.helpers.set(helpers).is_ok(), "set once");
+    }
+
+    /// What may wait for the sockets of all connections together.
+    pub fn backlogs(&self) -> &Backlogs {
+        &self.backlogs
     }
 
     /// Frames for `endpoint` go to this machine.
@@ -234,7 +242,7 @@ impl Router {
     fn start_connecting(&self, target: TargetId, attempt: u64, address: String) {
         let Some(me) = self.me.upgrade() else { return };
         let thread = std::thread::Builder::new().name(format!("net {target}"));
-        let started = thread.spawn(move || match connect(&address) {
+        let started = thread.spawn(move || match connect(&address, &me.backlogs) {
             Ok(connection) if me.on_connected(target, attempt, &connection) => me.serve(&connection),
             Ok(connection) => connection.close(),
             Err(error) => {
@@ -319,7 +327,7 @@ impl Router {
         if self.is_closed.load(Ordering::Acquire) {
             return;
         }
-        let Ok(connection) = Connection::new(stream, address.to_string()) else { return };
+        let Ok(connection) = Connection::new(stream, address.to_string(), &self.backlogs) else { return };
         if !self.make_room(&connection) {
             tracing::warn!(peer = %address, "refused a connection: {} are in use", self.connections_max);
             return;
@@ -473,18 +481,22 @@ fn least_useful(uses: impl Iterator<Item = (bool, Time)>, now: Time) -> Option<u
     candidates.min_by_key(|(_, useless)| *useless).map(|(index, _)| index)
 }
 
-fn connect(address: &str) -> Result<Arc<Connection>, Unreached> {
+fn connect(address: &str, backlogs: &Arc<Backlogs>) -> Result<Arc<Connection>, Unreached> {
     let unresolved = |why: String| Unreached::Unresolved { address: address.to_owned(), why };
     let candidates: Vec<SocketAddr> =
         address.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.collect();
     if candidates.is_empty() {
         return Err(unresolved("it has no address".to_owned()));
     }
-    connect_to_any(address, &candidates)
+    connect_to_any(address, &candidates, backlogs)
         .map_err(|error| Unreached::NotConnected { address: address.to_owned(), why: error.to_string() })
 }
 
-fn connect_to_any(address: &str, candidates: &[SocketAddr]) -> io::Result<Arc<Connection>> {
+fn connect_to_any(
+    address: &str,
+    candidates: &[SocketAddr],
+    backlogs: &Arc<Backlogs>,
+) -> io::Result<Arc<Connection>> {
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
     for candidate in candidates {
         match TcpStream::connect_timeout(candidate, CONNECT_TIMEOUT) {
@@ -492,7 +504,7 @@ fn connect_to_any(address: &str, candidates: &[SocketAddr]) -> io::Result<Arc<Co
             Ok(stream) if stream.local_addr()? == *candidate => {
                 last_error = io::ErrorKind::ConnectionRefused.into();
             }
-            Ok(stream) => return Connection::new(stream, address.to_owned()),
+            Ok(stream) => return Connection::new(stream, address.to_owned(), backlogs),
             Err(error) => last_error = error,
         }
     }

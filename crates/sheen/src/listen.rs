@@ -1,5 +1,6 @@
 //! Where servers listen: on loopback, unless somebody says otherwise out loud.
 
+use crate::memory;
 use anyhow::{Context, Result, bail};
 use net::Router;
 use std::io;
@@ -80,6 +81,7 @@ pub fn is_free(address: &str) -> bool {
 /// # Errors
 /// A port is in use, or an address is not ours.
 pub fn listen(router: &Arc<Router>, hosts: &[String], mgs: &[String]) -> Result<Vec<String>> {
+    router.backlogs().set_byte_count_max(memory::backlog_bytes());
     hosts.iter().map(|host| listen_on(router, host, mgs)).collect()
 }
 

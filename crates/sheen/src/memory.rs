@@ -28,6 +28,12 @@ pub fn pushed_file_bytes() -> u64 {
     available_bytes() / 4
 }
 
+/// What answers to peers that do not read may take, all together.
+pub fn backlog_bytes() -> usize {
+    const MIB: u64 = 1 << 20;
+    (available_bytes() / 8).max(256 * MIB) as usize
+}
+
 /// That of the machine, or less where a control group allows less.
 fn available_bytes() -> u64 {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));

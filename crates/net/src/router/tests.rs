@@ -220,7 +220,7 @@ fn a_connect_that_a_new_address_has_overtaken_changes_nothing() {
     near.set_addresses(target, vec![after]);
     run::run_all();
     assert_eq!(next(&replies).xid, Xid(1), "what waited goes to the new address");
-    let late = connect(&before).unwrap();
+    let late = connect(&before, &near.backlogs).unwrap();
     assert!(!near.on_connected(target, attempt, &late));
     near.on_connect_failed(target, attempt, None);
     near.send(request(2, 10));
@@ -509,4 +509,50 @@ fn the_connection_that_is_of_the_least_use_is_given_up() {
     assert_eq!(least(&[(true, silence * 2), (false, moment)]), Some(1), "it never said who it is");
     assert_eq!(least(&[(true, silence), (true, silence * 2), (true, moment)]), Some(1));
     assert_eq!(least(&[(true, silence - moment), (true, moment)]), None, "those may have sessions");
+}
+
+/// Each alone stays far below what one may have.
+#[test]
+fn peers_that_ask_and_do_not_read_have_a_bound_together() {
+    const PEER_COUNT: usize = 4;
+    const REQUEST_COUNT: usize = 24;
+    const BYTES_MAX: usize = 8 << 20;
+    let (near, far) = (Router::new(), Router::new());
+    far.backlogs().set_byte_count_max(BYTES_MAX);
+    let (sending, answered) = (Arc::downgrade(&far), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&answered);
+    let perform = Box::new(move |output| {
+        let Output::Send(frame) = output else { panic!("only requests come") };
+        sending.upgrade().unwrap().send(frame);
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let options = OwnerOptions { tick: || None, frame: Some, perform, timer: Timer::start(), lateness: None };
+    far.add_local(OST, Owner::new(Echo, options));
+    let address = far.listen("127.0.0.1:0").unwrap();
+    let mut deaf = Vec::new();
+    for peer in 0..PEER_COUNT {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let src = Endpoint::Client(ClientId(100 + peer as u128));
+        for xid in 1..=REQUEST_COUNT {
+            stream.write_all(&Frame { src, ..request(xid as u64, 1 << 20) }.to_bytes()).unwrap();
+        }
+        deaf.push(stream);
+    }
+    let all = (PEER_COUNT * REQUEST_COUNT) as u64;
+    until("all are answered, or dropped", || answered.load(Ordering::SeqCst) == all);
+    let waiting = far.backlogs().byte_count();
+    // Each of them may have its share and one frame beyond.
+    let beyond = PEER_COUNT * (crate::backlogs::SHARE_BYTES + (1 << 20) + 200_000);
+    assert!((BYTES_MAX / 2..=BYTES_MAX + beyond).contains(&waiting), "{waiting} bytes wait");
+    let other = Endpoint::Client(ClientId(6));
+    let replies = echo(&near, other);
+    near.set_addresses(TargetId::ost(0), vec![address.to_string()]);
+    for xid in 1..10 {
+        let asked = Frame { src: other, ..request(xid, limits::BULK_BYTES_MAX) };
+        assert_eq!(insist(&near, &replies, &asked).xid, Xid(xid), "who reads is answered");
+    }
+    drop(deaf);
+    until("nothing waits any more", || far.backlogs().byte_count() == 0);
+    near.close();
+    far.close();
 }
