@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -44,6 +44,8 @@ const _: () = assert!(
 pub struct Connection {
     stream: TcpStream,
     peer: String,
+    /// The machine at the other end.
+    host: Option<IpAddr>,
     out: Mutex<Out>,
     is_flush_scheduled: AtomicBool,
     is_closed: AtomicBool,
@@ -123,9 +125,11 @@ impl Connection {
         stream.set_nodelay(true)?;
         set_option(&stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
         set_option(&stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, PEER_SILENT_MS)?;
+        let host = stream.peer_addr().ok().map(|address| address.ip().to_canonical());
         Ok(Arc::new_cyclic(|me| Connection {
             stream,
             peer,
+            host,
             out: Mutex::new(Out::new(backlogs)),
             is_flush_scheduled: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -140,6 +144,10 @@ impl Connection {
 
     pub fn peer(&self) -> &str {
         &self.peer
+    }
+
+    pub fn host(&self) -> Option<IpAddr> {
+        self.host
     }
 
     pub fn is_closed(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::run::{self, Runnable};
 use base::{ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{
@@ -349,10 +349,16 @@ impl Router {
         let mut accepted = lock(&self.accepted);
         if accepted.len() >= self.connections_max {
             let uses = accepted.iter().map(|other| (other.is_known(), other.heard_at()));
-            let Some(useless) = least_useful(uses, clock::now().time) else { return false };
-            let useless = accepted.swap_remove(useless);
-            tracing::info!(peer = useless.peer(), "closed a connection that says nothing, for another one");
-            useless.close();
+            let places = || accepted.iter().map(|other| (other.host(), other.heard_at()));
+            let useless = least_useful(uses, clock::now().time);
+            let Some(given_up) = useless.or_else(|| of_the_greediest(places(), connection.host())) else {
+                return false;
+            };
+            let given_up = accepted.swap_remove(given_up);
+            let why =
+                if useless.is_some() { "says nothing" } else { "is of a machine that has most of them" };
+            tracing::info!(peer = given_up.peer(), "closed a connection that {why}, for another one");
+            given_up.close();
         }
         accepted.push(Arc::clone(connection));
         true
@@ -479,6 +485,26 @@ fn least_useful(uses: impl Iterator<Item = (bool, Time)>, now: Time) -> Option<u
     let candidates =
         uses.enumerate().filter(|(_, (is_known, heard_at))| !is_known || now >= heard_at.after(SILENT_MAX));
     candidates.min_by_key(|(_, useless)| *useless).map(|(index, _)| index)
+}
+
+/// Which of these connections to give up for a new one of `newcomer`, where all may be of use: that heard least lately of a machine which has
+/// more than half of them, whoever it is. No client has as many as there are targets, and servers do not have as many targets.
+fn of_the_greediest(
+    places: impl Iterator<Item = (Option<IpAddr>, Time)> + Clone,
+    newcomer: Option<IpAddr>,
+) -> Option<usize> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    places
+        .clone()
+        .filter_map(|(machine, _)| machine)
+        .for_each(|machine| *counts.entry(machine).or_default() += 1);
+    let place_count = places.clone().count();
+    let greediest = counts.into_iter().find(|(_, count)| *count > place_count / 2)?.0;
+    if newcomer.is_none_or(|newcomer| newcomer == greediest) {
+        return None;
+    }
+    let its = places.enumerate().filter(|(_, (machine, _))| *machine == Some(greediest));
+    its.min_by_key(|(_, (_, heard_at))| *heard_at).map(|(index, _)| index)
 }
 
 fn connect(address: &str, backlogs: &Arc<Backlogs>) -> Result<Arc<Connection>, Unreached> {

@@ -511,6 +511,28 @@ fn the_connection_that_is_of_the_least_use_is_given_up() {
     assert_eq!(least(&[(true, silence - moment), (true, moment)]), None, "those may have sessions");
 }
 
+/// Of machines with so many connections each, heard so many seconds ago; the place that goes for a newcomer of another one.
+#[test]
+fn a_machine_with_more_than_half_of_the_places_makes_room_for_others() {
+    let now = Time::ZERO.after(SILENT_MAX);
+    let [greedy, modest, other] = [1, 2, 3].map(|last| Some(IpAddr::from([10, 0, 0, last])));
+    let given_up = |places: &[(Option<IpAddr>, u64)], newcomer| {
+        let places =
+            places.iter().map(|(machine, seconds)| (*machine, Time(now.0 - seconds * 1_000_000_000)));
+        of_the_greediest(places, newcomer)
+    };
+    let places = [(modest, 9), (greedy, 1), (greedy, 3), (greedy, 2)];
+    for newcomer in [modest, other] {
+        assert_eq!(given_up(&places, newcomer), Some(2), "what it has not used for longest");
+    }
+    assert_eq!(given_up(&places, greedy), None, "it gets no more by that");
+    assert_eq!(given_up(&places, None), None);
+    let half = [(modest, 9), (greedy, 1), (greedy, 3), (other, 2)];
+    assert_eq!(given_up(&half, other), None, "as many as all others have");
+    let unknown = [(None, 9), (None, 1), (None, 3), (other, 2)];
+    assert_eq!(given_up(&unknown, other), None);
+}
+
 /// Each alone stays far below what one may have.
 #[test]
 fn peers_that_ask_and_do_not_read_have_a_bound_together() {
