@@ -395,6 +395,12 @@ impl Router {
             return;
         }
         drop(locals);
+        if frame.kind == FrameKind::Request && matches!(frame.dst, Endpoint::Client(_)) {
+            // Nobody asks a client anything. A server that does is about to be taken for another target, by the name that it gives.
+            let (peer, src) = (connection.peer(), frame.src);
+            tracing::debug!(peer, %src, "a request to a client was dropped");
+            return;
+        }
         if frame.kind == FrameKind::Request {
             connection.set_known();
             if !self.learn(frame.src, connection) {

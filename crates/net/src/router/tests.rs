@@ -578,3 +578,28 @@ fn peers_that_ask_and_do_not_read_have_a_bound_together() {
     near.close();
     far.close();
 }
+
+/// A mount asks targets, and is asked by none: somebody at the address of one of them does not get what is meant for another one.
+#[test]
+fn a_server_that_takes_the_name_of_another_one_gets_nothing_that_is_meant_for_it() {
+    let (near, far) = (Router::new(), Router::new());
+    let (mdt, replies) = (TargetId::mdt(0), echo(&near, CLIENT));
+    let _server = echo(&far, Endpoint::Target(mdt));
+    let wrong = TcpListener::bind("127.0.0.1:0").unwrap();
+    near.set_addresses(TargetId::ost(0), vec![wrong.local_addr().unwrap().to_string()]);
+    near.set_addresses(mdt, vec![far.listen("127.0.0.1:0").unwrap().to_string()]);
+    near.send(request(1, 10));
+    run::run_all();
+    let (mut stranger, _) = wrong.accept().unwrap();
+    assert_eq!(reply_on(&mut stranger), Xid(1), "it is asked as the OST that it is taken for");
+    let claim = Frame { src: Endpoint::Target(mdt), dst: CLIENT, ..request(2, 10) };
+    stranger.write_all(&claim.to_bytes()).unwrap();
+    let answer = Frame { kind: FrameKind::Reply, src: OST, dst: CLIENT, ..request(1, 10) };
+    stranger.write_all(&answer.to_bytes()).unwrap();
+    assert_eq!(next(&replies).xid, Xid(1), "what came before this was seen, too");
+    let asked = Frame { dst: Endpoint::Target(mdt), ..request(3, 10) };
+    assert_eq!(insist(&near, &replies, &asked).src, Endpoint::Target(mdt));
+    assert_eq!(read(&near.learned).len(), 0);
+    near.close();
+    far.close();
+}
