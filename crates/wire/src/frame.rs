@@ -14,6 +14,8 @@ use bytes::{Buf, Bytes};
 
 pub const MAGIC: u32 = 0x314e_4853;
 pub const HEADER_BYTES: usize = 128;
+/// What is longer has no more than as much again beside it in a buffer (`net::connection`).
+const SHARED_BYTES_MAX: usize = 256 << 10;
 
 pub mod flags {
     //! Bits of `Frame::flags`.
@@ -131,6 +133,17 @@ impl Frame {
         let mut header = [0; HEADER_BYTES];
         header.copy_from_slice(&out);
         header
+    }
+
+    /// The same in memory of its own. Short frames are slices of the buffer into which they were read with what came before and after
+    /// them, and keep all of it: whoever keeps one for long, and counts it by its bytes, takes it out of there.
+    #[must_use]
+    pub fn detached(&self) -> Frame {
+        let detached = |bytes: &Bytes| match bytes.len() {
+            0..SHARED_BYTES_MAX => Bytes::copy_from_slice(bytes),
+            _ => bytes.clone(),
+        };
+        Frame { body: detached(&self.body), data: detached(&self.data), ..self.clone() }
     }
 
     /// All bytes in one buffer, for tests and fixtures.

@@ -19,7 +19,7 @@ impl HeldFrames {
         let byte_count = self.byte_count + frame.body.len() + frame.data.len();
         if self.frames.len() < FRAMES_MAX && byte_count <= BYTES_MAX {
             self.byte_count = byte_count;
-            self.frames.push_back(frame);
+            self.frames.push_back(frame.detached());
         }
     }
 

@@ -29,7 +29,8 @@ pub(super) struct ReplayQueue {
 }
 
 impl ReplayQueue {
-    pub fn insert(&mut self, replay: Queued) {
+    pub fn insert(&mut self, mut replay: Queued) {
+        replay.frame = replay.frame.detached();
         let transno = replay.frame.transno;
         self.byte_count += replay.byte_count();
         if let Some(former) = self.by_transno.insert(transno, replay) {

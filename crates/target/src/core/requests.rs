@@ -255,6 +255,15 @@ fn has_data(request: &Request) -> bool {
     )
 }
 
+/// Data of a request that may wait are taken out of what was read together with them.
+fn data_of(frame: &Frame, request: &Request) -> Bytes {
+    match request {
+        Request::Ost(OstRequest::Write { .. }) => frame.data.clone(),
+        _ if has_data(request) => frame.detached().data,
+        _ => Bytes::new(),
+    }
+}
+
 fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutput {
     let token = Token {
         client: frame.src.client_id(),
@@ -264,7 +273,7 @@ fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutp
         trace: frame.trace,
         replay,
     };
-    let data = if has_data(&request) { frame.data.clone() } else { Bytes::new() };
+    let data = data_of(frame, &request);
     CoreOutput::Execute(Box::new(Work { token, request, data }))
 }
 

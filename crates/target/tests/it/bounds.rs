@@ -2,11 +2,15 @@
 
 use crate::network::TARGET;
 use base::limits::{BULK_BYTES_MAX, REQUESTS_PER_EXPORT_MAX, UNSPOKEN_SESSIONS_MAX};
-use base::{ClientId, Duration, Endpoint, Epoch, Extent, Fid, LockId, Now, ObjectId, Status, Time, Xid};
+use base::{
+    ClientId, Duration, Endpoint, Epoch, Extent, Fid, LockId, Now, ObjectId, OpenHandle, Status, Time,
+    WallTime, Xid,
+};
 use bytes::Bytes;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use store::{MemoryMeta, MetaStore};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Work};
+use wire::mdt::ClosingData;
 use wire::session::ConnectReply;
 use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, OstRequest, Reply, Request};
 
@@ -268,4 +272,62 @@ fn sessions_that_nobody_uses_are_so_many_and_keep_nobody_out() {
     let came = scene.hand_in(connect_frame(ClientId(6), "host"));
     assert_eq!(came.evicted, []);
     assert!(scene.store.applied() > scene.store.durable());
+}
+
+/// A buffer into which frames were read; whoever holds a piece of it holds all.
+struct ReadBuffer {
+    bytes: Vec<u8>,
+    _is_held: Arc<()>,
+}
+
+impl AsRef<[u8]> for ReadBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The same bytes as a piece of a long buffer, and whether that is still there.
+fn read_with_others(bytes: &[u8]) -> (Bytes, Weak<()>) {
+    let is_held = Arc::new(());
+    let held = Arc::downgrade(&is_held);
+    let mut buffer = vec![0; 256 << 10];
+    buffer[1000..1000 + bytes.len()].copy_from_slice(bytes);
+    let buffer = Bytes::from_owner(ReadBuffer { bytes: buffer, _is_held: is_held });
+    (buffer.slice(1000..1000 + bytes.len()), held)
+}
+
+/// The last data of a file on its MDT.
+fn close() -> Request {
+    let object = ObjectId { fid: Fid::ROOT, component: 1, stripe: 0 };
+    let data = ClosingData { object, offset_bytes: 0, lock: LockId(1), stamp: WallTime(0) };
+    Request::Mdt(MdtRequest::Close {
+        fid: Fid::ROOT,
+        handle: OpenHandle(1),
+        atime: None,
+        unchanged_since: None,
+        data: Some(data),
+        cancels: Vec::new(),
+        accesses: Vec::new(),
+    })
+}
+
+/// What is counted by its own bytes keeps no more than those.
+#[test]
+fn what_waits_keeps_nothing_of_what_was_read_with_it() {
+    let mut scene = Scene::starting();
+    let mut frame = connect_frame(CLIENT, "host");
+    let (body, buffer) = read_with_others(&frame.body);
+    frame.body = body;
+    let (data, other_buffer) = read_with_others(&[1, 2, 3]);
+    frame.data = data;
+    scene.hand_in(frame);
+    assert_eq!((buffer.strong_count(), other_buffer.strong_count()), (0, 0), "before the target serves");
+    scene.sync();
+    assert!(scene.core.is_connected(CLIENT), "it was kept all the same");
+
+    let mut scene = Scene::new();
+    let (data, buffer) = read_with_others(&[1, 2, 3]);
+    let came = scene.ask(1, 0, &close(), data);
+    assert_eq!(&came.work[0].data[..], [1, 2, 3]);
+    assert_eq!(buffer.strong_count(), 0, "while a request waits for others");
 }
