@@ -1,5 +1,6 @@
 //! Sessions of one target with its clients.
 
+mod begun;
 mod counts;
 #[doc(hidden)]
 pub mod decoders;
@@ -19,6 +20,7 @@ mod session;
 use base::fault::{Fault, planted};
 use base::limits;
 use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, TargetId, Time, Transno, Xid};
+use begun::Begun;
 use bytes::Bytes;
 use held::HeldFrames;
 use recovery::{Awaited, Recovery};
@@ -62,10 +64,8 @@ struct Export {
     /// The client has got every reply up to this.
     acked: Xid,
     slots: BTreeMap<u16, Slot>,
-    /// Requests without a slot that are being executed.
-    in_progress: BTreeSet<Xid>,
-    /// The same of those with one. Who gives up waiting uses its slot again: they may be more than there are slots.
-    in_slots: BTreeSet<Xid>,
+    /// Requests that are being executed.
+    begun: Begun,
     last_contact: Time,
     /// A request of this session has come, so the client knows that it has it.
     has_spoken: bool,
@@ -150,6 +150,7 @@ pub struct Core<M: MetaStore> {
     last_recovery: RecoveryReport,
     next_serial: u64,
     exports: BTreeMap<ClientId, Export>,
+    begun_bytes: begun::Total,
     /// Sessions of this incarnation whose clients have asked for nothing in them, by serial: perhaps nobody will.
     unspoken: BTreeSet<(u64, ClientId)>,
     /// Frames from before `is_open`, and requests from before the end of recovery.
@@ -204,6 +205,8 @@ impl<M: MetaStore> Core<M> {
             // The data of what came after the base may be lost although its rows are not: do it again.
             exports.values_mut().for_each(|export| export.forget_answers_after(base));
         }
+        let begun_bytes = begun::Total::default();
+        exports.values_mut().for_each(|export| export.begun = Begun::counted_in(&begun_bytes));
         let epoch = state.epoch.next();
         let mut core = Core {
             store,
@@ -229,6 +232,7 @@ impl<M: MetaStore> Core<M> {
             kicked_to: Transno::ZERO,
             request_counts: RequestCounts::since(options.now.wall),
             exports,
+            begun_bytes,
             options,
         };
         core.begin_recovery(base, is_lossless);

@@ -447,7 +447,7 @@ impl<M: MetaStore> Core<M> {
     fn serve_returned(&mut self, out: &mut Vec<CoreOutput>) {
         let returned = self.call_roll().map(|roll| roll.returned()).unwrap_or_default();
         for client in returned {
-            if self.exports.get(&client).is_some_and(|export| export.in_progress.is_empty()) {
+            if self.exports.get(&client).is_some_and(|export| export.begun.plain.is_empty()) {
                 self.end_awaiting(client, out);
             }
         }

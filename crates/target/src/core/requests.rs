@@ -101,13 +101,16 @@ impl<M: MetaStore> Core<M> {
     ) {
         let client = frame.src.client_id();
         let Some(export) = self.exports.get_mut(&client) else { return };
-        if export.in_progress.contains(&frame.xid) {
+        if export.begun.plain.contains(frame.xid) {
             return;
         }
-        if export.in_progress.len() >= limits::REQUESTS_PER_EXPORT_MAX && !is_reserved(&request) {
+        let byte_count = kept_bytes(frame, &request);
+        let has_room = export.begun.plain.len() < limits::REQUESTS_PER_EXPORT_MAX
+            && (replay.is_some() || export.begun.has_room(byte_count));
+        if !has_room && !is_reserved(&request) {
             return self.answer_refusal(frame, Status::Again, out);
         }
-        export.in_progress.insert(frame.xid);
+        export.begun.plain.insert(frame.xid, byte_count);
         self.request_counts.add(&request);
         out.push(execute(frame, request, replay));
     }
@@ -141,10 +144,13 @@ impl<M: MetaStore> Core<M> {
                 }
             }
         }
-        if replay.is_none() && export.in_slots.len() >= limits::REQUESTS_PER_EXPORT_MAX {
+        let byte_count = kept_bytes(frame, &request);
+        let has_room = export.begun.in_slots.len() < limits::REQUESTS_PER_EXPORT_MAX
+            && export.begun.has_room(byte_count);
+        if replay.is_none() && !has_room {
             return self.answer_refusal(frame, Status::Again, out);
         }
-        export.in_slots.insert(frame.xid);
+        export.begun.in_slots.insert(frame.xid, byte_count);
         export.slots.insert(frame.slot, Slot { xid: frame.xid, state: SlotState::InProgress });
         self.request_counts.add(&request);
         out.push(execute(frame, request, replay));
@@ -199,9 +205,9 @@ impl<M: MetaStore> Core<M> {
         let is_new = token.replay.is_none() && matches!(token.client.endpoint(), Endpoint::Client(_));
         self.last_recovery.early_count += u64::from(self.recovery.is_some() && is_new && !is_refusal);
         if token.slot == Frame::NO_SLOT {
-            export.in_progress.remove(&token.xid);
+            export.begun.plain.remove(token.xid);
         } else {
-            export.in_slots.remove(&token.xid);
+            export.begun.in_slots.remove(token.xid);
         }
         // What has only been read is read again, if that is asked again. (An open that found its file brings little.)
         let is_only_read = transno == Transno::ZERO && data.len() > READ_BYTES_KEPT_MAX;
@@ -253,6 +259,15 @@ fn has_data(request: &Request) -> bool {
         request,
         Request::Ost(OstRequest::Write { .. }) | Request::Mdt(MdtRequest::Close { data: Some(_), .. })
     )
+}
+
+/// What a request keeps while it waits. (A write to an object never does: it is refused or done.)
+fn kept_bytes(frame: &Frame, request: &Request) -> usize {
+    match request {
+        Request::Ost(OstRequest::Write { .. }) => 0,
+        _ if has_data(request) => frame.body.len() + frame.data.len(),
+        _ => frame.body.len(),
+    }
 }
 
 /// Data of a request that may wait are taken out of what was read together with them.

@@ -1,10 +1,11 @@
 //! Rows of the tables that every target has. Each value starts with the version of its encoding.
 
+use super::begun::Begun;
 use super::{Export, Slot, SlotState, Token};
 use base::{ClientId, Epoch, Status, Time, Transno, Xid};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use store::{Batch, MetaStore, StoreError, Table};
 use wire::mdt::Entry;
 use wire::{MdtReply, Reply};
@@ -174,8 +175,7 @@ pub(super) fn read_exports<M: MetaStore>(
             nid: row.nid,
             acked: Xid::ZERO,
             slots: BTreeMap::new(),
-            in_progress: BTreeSet::new(),
-            in_slots: BTreeSet::new(),
+            begun: Begun::default(),
             last_contact: now,
             has_spoken: false,
             features: 0,

@@ -3,11 +3,12 @@
 //! A session number is the epoch and a serial: the serial names the session for as long as the target knows the
 //! client, over restarts; the whole number tells replies of one incarnation from those of another.
 
+use super::begun::Begun;
 use super::rows::{self, ClientRow, StateRow};
 use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Gone, Held};
 use base::fault::{Fault, planted};
 use base::{ClientId, Endpoint, Epoch, Status, Transno, Xid, limits};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::session::{SessionState, features};
 use wire::{Callback, ConnectReply, ConnectRequest, Frame, FrameKind, Life, Reply, flags};
@@ -118,8 +119,7 @@ impl<M: MetaStore> Core<M> {
             nid: nid.clone(),
             acked: Xid::ZERO,
             slots: BTreeMap::new(),
-            in_progress: BTreeSet::new(),
-            in_slots: BTreeSet::new(),
+            begun: Begun::counted_in(&self.begun_bytes),
             last_contact: self.now.time,
             has_spoken: false,
             features: 0,

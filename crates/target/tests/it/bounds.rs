@@ -331,3 +331,59 @@ fn what_waits_keeps_nothing_of_what_was_read_with_it() {
     assert_eq!(&came.work[0].data[..], [1, 2, 3]);
     assert_eq!(buffer.strong_count(), 0, "while a request waits for others");
 }
+
+/// Who asks again and again for what has to wait for a lock has so much kept here, and all together have more, but not without an end.
+#[test]
+fn requests_that_wait_are_counted_by_their_bytes() {
+    const PER_CLIENT: usize = (128 << 20) / BULK_BYTES_MAX;
+    const IN_ALL: usize = (1 << 30) / BULK_BYTES_MAX;
+    let (mut scene, data) = (Scene::new(), bulk());
+    let mut begun: Vec<Work> = Vec::new();
+    // Those of one client first, then of others as long as they have anything taken.
+    let (mut counts, mut last_session) = (Vec::new(), scene.session);
+    for number in 0..12_u128 {
+        let client = if number == 0 { CLIENT } else { ClientId(100 + number) };
+        if number > 0 {
+            scene.hand_in(connect_frame(client, "host"));
+            let came = scene.sync();
+            let Ok(Reply::Connected(reply)) = Reply::from_bytes(&came.replies[0].body) else {
+                panic!("answered")
+            };
+            last_session = reply.session;
+        }
+        let mut ask = |xid: u64, request: &Request, data: &Bytes| {
+            let mut frame = request_frame(client, request);
+            (frame.session, frame.xid, frame.slot, frame.data) =
+                (last_session, Xid(xid), xid as u16 % 16, data.clone());
+            scene.hand_in(frame)
+        };
+        let mut count = 0;
+        loop {
+            let came = ask(count + 1, &close(), &data);
+            begun.extend(came.work);
+            if came.replies.is_empty() {
+                count += 1;
+            } else {
+                assert_eq!(came.replies[0].status, Status::Again, "it asks again later");
+                break;
+            }
+        }
+        counts.push(count as usize);
+        assert_eq!(ask(10_000, &statfs(), &data).work.len(), 1, "what keeps little is begun all the same");
+    }
+    // The bodies count too, and so one fewer has room.
+    assert_eq!(counts[0], PER_CLIENT - 1);
+    let all: usize = counts.iter().sum();
+    assert!((IN_ALL - 2..=IN_ALL).contains(&all) && counts[11] == 0, "{counts:?}");
+    // What is answered makes room, and so does who goes.
+    scene.end(&begun[0], Bytes::new());
+    assert_eq!(scene.ask(20_000, 1, &close(), data.clone()).work.len(), 1);
+    assert_eq!(scene.ask(20_001, 2, &close(), data.clone()).statuses(), [Status::Again]);
+    let (now, mut out) = (scene.now, Vec::new());
+    scene.core.evict(now, begun[all - 1].token.client, &mut out);
+    scene.core.evict(now, CLIENT, &mut out);
+    scene.session = reconnected(&mut scene);
+    for xid in 1..PER_CLIENT as u64 {
+        assert_eq!(scene.ask(xid, 1, &close(), data.clone()).work.len(), 1, "{xid}");
+    }
+}
