@@ -50,8 +50,7 @@ pub fn start(address: &str, text: fn() -> String) -> Result<SocketAddr> {
     Ok(bound)
 }
 
-fn answer(mut stream: &TcpStream, text: fn() -> String) -> io::Result<()> {
-    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+fn answer(stream: &TcpStream, text: fn() -> String) -> io::Result<()> {
     let request = read_request(stream)?;
     let (status, kind, body) = match asked(&request) {
         Asked::Metrics => ("200 OK", OPEN_METRICS, text()),
@@ -63,8 +62,26 @@ fn answer(mut stream: &TcpStream, text: fn() -> String) -> io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    let end = Instant::now() + ANSWER_TIMEOUT;
+    write_until(end, stream, head.as_bytes())?;
+    write_until(end, stream, body.as_bytes())
+}
+
+/// All of it, unless that takes longer: who takes a little now and then is slow too.
+fn write_until(end: Instant, mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(time_left(end)?))?;
+        match stream.write(bytes)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => bytes = bytes.get(count..).unwrap_or_default(),
+        }
+    }
+    Ok(())
+}
+
+fn time_left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Up to the end of its head, as far as it comes in time.
@@ -73,11 +90,7 @@ fn read_request(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while request.len() < REQUEST_BYTES_MAX && matches!(asked(&request), Asked::Garbage) {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(time_left(end)?))?;
         match stream.read(&mut part)? {
             0 => break,
             count => request.extend_from_slice(part.get(..count).unwrap_or_default()),

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn text() -> String {
     "some 1\n# EOF\n".to_owned()
@@ -58,4 +59,44 @@ fn a_place_that_cannot_be_is_refused_with_what_to_do() {
     assert!(error.contains("is in use; one listener serves all processes"), "{error}");
     let error = start("nowhere", text).unwrap_err().to_string();
     assert_eq!(error, "metrics cannot be served on 'nowhere'; it takes HOST:PORT");
+}
+
+const LONG_BYTES: usize = 24 << 20;
+
+fn long_text() -> String {
+    "a".repeat(LONG_BYTES)
+}
+
+/// Each read by itself comes in time, and all of them together would take minutes.
+#[test]
+fn who_takes_an_answer_little_by_little_is_cut_off() {
+    const ASK: &[u8] = b"GET /metrics HTTP/1.1\r\n\r\n";
+    let address = start("127.0.0.1:0", long_text).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let slow: Vec<_> = (0..THREAD_COUNT)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(ASK).unwrap();
+            // It has its thread.
+            stream.read_exact(&mut [0; 1]).unwrap();
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                let (mut part, mut taken) = (vec![0; 128 << 10], 0);
+                while let Ok(count @ 1..) = stream.read(&mut part) {
+                    taken += count;
+                    if !is_over.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(500));
+                    }
+                }
+                taken
+            })
+        })
+        .collect();
+    // A machine with much else to do may be slow as well.
+    let is_answered = (0..10).any(|_| answer_to(address, ASK).len() > LONG_BYTES);
+    assert!(is_answered);
+    is_over.store(true, Ordering::SeqCst);
+    for reader in slow {
+        assert!(reader.join().unwrap() < LONG_BYTES, "nobody waited for it");
+    }
 }
