@@ -3,16 +3,25 @@
 use crate::say;
 use crate::spelling;
 use anyhow::{Context, Result, bail};
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::callsite::Identifier;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// A log is moved aside at this size; three old ones are kept.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 const OLD_LOG_COUNT: u32 = 3;
+
+/// Lines from one place in the program that are logged one after the other; then one each `LINE_INTERVAL`. What strangers can have
+/// said again and again, by what they send, is not to push everything else out of the log.
+const LINES_AT_ONCE: u32 = 4096;
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 const DEFAULT_FILTER: &str = "info";
 
@@ -200,6 +209,41 @@ fn install(words: String, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 's
 struct RotatingLog {
     path: PathBuf,
     open: Mutex<Open>,
+    /// By the places that have logged anything: so many as there are.
+    allowances: Mutex<HashMap<Identifier, Allowance>>,
+}
+
+/// What one place may log.
+struct Allowance {
+    line_count: u32,
+    /// When it got its last line.
+    raised_at: Instant,
+    left_out: u64,
+}
+
+impl Allowance {
+    fn new(now: Instant) -> Allowance {
+        Allowance { line_count: LINES_AT_ONCE, raised_at: now, left_out: 0 }
+    }
+
+    /// How many lines were left out before this one; `None` if it is left out too.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        let intervals = now.saturating_duration_since(self.raised_at).as_secs() / LINE_INTERVAL.as_secs();
+        if let Ok(intervals @ 1..) = u32::try_from(intervals) {
+            self.line_count = self.line_count.saturating_add(intervals).min(LINES_AT_ONCE);
+            self.raised_at += LINE_INTERVAL * intervals;
+        }
+        match self.line_count.checked_sub(1) {
+            Some(left) => {
+                self.line_count = left;
+                Some(std::mem::take(&mut self.left_out))
+            }
+            None => {
+                self.left_out += 1;
+                None
+            }
+        }
+    }
 }
 
 struct Open {
@@ -212,11 +256,21 @@ impl RotatingLog {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
-        Ok(RotatingLog { path: path.to_owned(), open: Mutex::new(Open::new(path)?) })
+        Ok(RotatingLog {
+            path: path.to_owned(),
+            open: Mutex::new(Open::new(path)?),
+            allowances: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_allowance(&self, line: &Metadata<'_>) -> Option<u64> {
+        let now = Instant::now();
+        let mut allowances = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
+        allowances.entry(line.callsite()).or_insert_with(|| Allowance::new(now)).take(now)
     }
 
     fn rotate(&self, open: &mut Open) -> io::Result<()> {
@@ -242,16 +296,32 @@ impl<'a> MakeWriter<'a> for RotatingLog {
     type Writer = LogWriter<'a>;
 
     fn make_writer(&'a self) -> LogWriter<'a> {
-        LogWriter { log: self }
+        LogWriter { log: self, is_left_out: false }
+    }
+
+    /// Errors are all told, and what somebody has asked for who looks for something.
+    fn make_writer_for(&'a self, line: &Metadata<'_>) -> LogWriter<'a> {
+        let is_bounded = *line.level() == Level::WARN || *line.level() == Level::INFO;
+        let left_out = if is_bounded { self.take_allowance(line) } else { Some(0) };
+        let mut writer = LogWriter { log: self, is_left_out: left_out.is_none() };
+        if let Some(left_out @ 1..) = left_out {
+            // As with any line: one that cannot be written is lost.
+            let _ = writeln!(writer, "{left_out} lines like the next one were left out");
+        }
+        writer
     }
 }
 
 struct LogWriter<'a> {
     log: &'a RotatingLog,
+    is_left_out: bool,
 }
 
 impl Write for LogWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_left_out {
+            return Ok(bytes.len());
+        }
         let mut open = self.log.lock();
         if open.byte_count >= LOG_BYTES_MAX {
             // A log that cannot be moved grows on; nothing better can be done about it here.

@@ -41,3 +41,42 @@ fn the_parts_that_log_are_the_crates_of_this_program() {
     names.sort();
     assert_eq!(names, PARTS);
 }
+
+/// Who makes a server say one thing again and again does not take the rest of its log away.
+#[test]
+fn what_is_said_very_often_leaves_the_log_to_the_rest() {
+    const FLOOD: u64 = 10 * LINES_AT_ONCE as u64;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.log");
+    let log = RotatingLog::open(&path).unwrap();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::info!("before");
+        (0..FLOOD).for_each(|number| tracing::warn!(number, "flood"));
+        tracing::warn!("after");
+        (0..=LINES_AT_ONCE).for_each(|number| tracing::error!(number, "damage"));
+    });
+    let text = fs::read_to_string(&path).unwrap();
+    let count = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u64;
+    assert_eq!((count("before"), count("after"), count("damage")), (1, 1, u64::from(LINES_AT_ONCE) + 1));
+    // Some more of them if that took seconds.
+    assert!((u64::from(LINES_AT_ONCE)..FLOOD / 2).contains(&count("flood")), "{} of {FLOOD}", count("flood"));
+}
+
+#[test]
+fn lines_that_were_left_out_are_counted() {
+    let mut now = Instant::now();
+    let mut allowance = Allowance::new(now);
+    for _ in 0..LINES_AT_ONCE {
+        assert_eq!(allowance.take(now), Some(0));
+    }
+    assert_eq!([allowance.take(now), allowance.take(now)], [None, None]);
+    now += LINE_INTERVAL;
+    assert_eq!([allowance.take(now), allowance.take(now)], [Some(2), None]);
+    now += LINE_INTERVAL * 10;
+    assert_eq!(allowance.take(now), Some(1));
+    assert_eq!(allowance.line_count, 9);
+    now += LINE_INTERVAL * 10 * LINES_AT_ONCE;
+    assert_eq!(allowance.take(now), Some(0));
+    assert_eq!(allowance.line_count, LINES_AT_ONCE - 1, "no more than that, however long nothing was said");
+}
