@@ -83,8 +83,8 @@ pub(super) struct Cross {
     /// Claims of the rename lock by flows of this MDT.
     rename_flows: BTreeMap<OpId, OpId>,
     released: VecDeque<OperationId>,
-    /// What was found prepared at the start, and was void: why, and what it is about.
-    void_at_load: Vec<(&'static str, Fid)>,
+    /// What was found prepared at the start, and was void or cannot be executed: why, what it is about, and how that is told.
+    failed_at_load: Vec<(&'static str, Fid, Status)>,
     /// Rename locks on MDT0000 to be given back.
     to_unlock: Vec<OperationId>,
     /// The last transaction that has given a directory another parent.

@@ -152,6 +152,35 @@ fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_t
     world.check_consistent();
 }
 
+/// A client that replays what it cannot have done takes away what others have prepared to change. That is damage of one operation, which
+/// was decided against or is told of each time, and no reason not to start.
+#[test]
+fn an_mdt_opens_with_what_was_prepared_and_cannot_be_executed() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let file = world.mkfile(dir, "f");
+    let gone = Fid { oid: 77_777, ..file };
+    let part = |fid| Part::DropLink { fid, parent: Fid::ROOT, name: b"name".to_vec(), must_own: false };
+    let asker = rows::Asker { uid: 0, gid: 0, groups: Vec::new() };
+    let row = rows::encode(&rows::Prepare { parts: vec![part(gone)], asker });
+    let id = OperationId { mdt_index: 0, epoch: 1, number: 1000 };
+    let is_started = world.tamper(1, |store| {
+        let mut batch = Batch::new();
+        batch.put(rows::PREPARES, &rows::operation_key(id), &row);
+        store.apply(store.applied().next(), &batch).unwrap();
+    });
+    assert!(is_started);
+    world.pass_seconds(3);
+    let what = "an operation that was prepared cannot be executed any more";
+    let told = MdsEvent::Failed { what, fid: gone, status: Status::Corrupt };
+    assert_eq!(world.events.iter().filter(|event| **event == told).count(), 1);
+    assert_eq!(world.names(dir), ["f"]);
+    world.pass_seconds(10);
+    assert_eq!(prepare_count(&world, 1), 0, "its coordinator knows nothing of it");
+    world.unlink(dir, "f").unwrap();
+    world.check_consistent();
+}
+
 /// Two MDTs, of which the first has FIDs of the second and has nothing left to do.
 pub fn settled() -> World {
     let mut world = World::new(2, 2);

@@ -307,14 +307,26 @@ impl<M: MetaStore> Mds<M> {
                 let mut batch = Batch::new();
                 batch.delete(rows::PREPARES, &rows::operation_key(id));
                 self.core.apply_internal(batch).map_err(|error| error.status())?;
-                self.cross.void_at_load.push(void);
+                let (what, fid) = void;
+                self.cross.failed_at_load.push((what, fid, Status::VersionConflict));
                 continue;
             }
             let remote = Remote::default();
             let store = Arc::clone(self.core.store());
             let mut cx = self.cx(&*store, now.wall, &remote);
-            run_parts(&mut cx, &mut row.parts, &row.asker)?;
+            let can_be_executed = run_parts(&mut cx, &mut row.parts, &row.asker);
             let changed = cx.tx.changed();
+            match can_be_executed {
+                Ok(_) => {}
+                Err(Status::Io) => return Err(Status::Io),
+                // What it needs is not there any more: a client has replayed what it cannot have done, say. That is one operation's
+                // damage, which its decision meets again, and nobody else is to wait for a target that does not start.
+                Err(status) => {
+                    let fid = row.parts.iter().find_map(part::owner_of).unwrap_or_default();
+                    let what = "an operation that was prepared cannot be executed any more";
+                    self.cross.failed_at_load.push((what, fid, status));
+                }
+            }
             // Without claims: if the decision had been executed and was lost, clients hold locks on what it made, and
             // say so again. Nobody else gets past what is frozen.
             let op = self.new_op();
@@ -374,8 +386,8 @@ impl<M: MetaStore> Mds<M> {
 
     /// Asks the coordinators of what has been undecided for a while.
     pub(in crate::machine) fn ask_about_prepared(&mut self, now: Now, out: &mut Vec<Output>) {
-        for (what, fid) in std::mem::take(&mut self.cross.void_at_load) {
-            out.push(Output::Event(MdsEvent::Failed { what, fid, status: Status::VersionConflict }));
+        for (what, fid, status) in std::mem::take(&mut self.cross.failed_at_load) {
+            out.push(Output::Event(MdsEvent::Failed { what, fid, status }));
         }
         let due = |prepared: &Prepared| !prepared.is_asked && prepared.ask_at <= now.time;
         let ids: Vec<OperationId> =
