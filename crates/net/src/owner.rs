@@ -183,13 +183,28 @@ where
     /// looks may hold locks that `perform` takes.
     pub fn with<R>(&self, look: impl FnOnce(&mut M) -> R) -> R {
         let result = look(&mut lock(&self.machine));
-        // Inputs that arrived meanwhile found the machine taken.
+        self.end_look();
+        result
+    }
+
+    /// The same, without waiting: `None` when somebody else has the machine, which may stand still with a device.
+    pub fn try_with<R>(&self, look: impl FnOnce(&mut M) -> R) -> Option<R> {
+        let result = match self.machine.try_lock() {
+            Ok(mut machine) => look(&mut machine),
+            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::Poisoned(error)) => look(&mut error.into_inner()),
+        };
+        self.end_look();
+        Some(result)
+    }
+
+    /// Inputs that arrived meanwhile found the machine taken.
+    fn end_look(&self) {
         if !lock(&self.inputs).is_empty()
             && let Some(me) = self.me.upgrade()
         {
             self.options.timer.post(me);
         }
-        result
     }
 
     /// Of frames from connections.

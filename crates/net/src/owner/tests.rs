@@ -120,6 +120,14 @@ fn who_looks_at_a_machine_runs_nothing() {
 }
 
 #[test]
+fn who_does_not_wait_for_a_machine_is_told_that_it_is_taken() {
+    let (owner, _seen) = counter();
+    assert_eq!(owner.with(|_| owner.try_with(|counter| counter.seen)), None);
+    owner.submit(Some(1));
+    assert_eq!(owner.try_with(|counter| counter.seen), Some(1));
+}
+
+#[test]
 fn inputs_of_many_threads_all_run_and_outputs_keep_their_order() {
     let (owner, outputs) = counter();
     let threads: Vec<_> = (0..8)
