@@ -99,6 +99,8 @@ pub enum Input {
     },
     /// An operator wants the absent to be waited for no longer.
     AbortRecovery,
+    /// This MDT ends in order soon (`Mds::has_left`). It goes on serving until then.
+    Leave,
 }
 
 #[derive(Clone, Debug)]
@@ -463,6 +465,7 @@ impl<M: MetaStore> Mds<M> {
             }
             Input::Lapsed { at, life } => self.on_lapsed(now, at, life, out),
             Input::AbortRecovery => self.core.abort_recovery(now, &mut self.core_out),
+            Input::Leave => self.on_leave(now, out),
         }
     }
 

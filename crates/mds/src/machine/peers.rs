@@ -1,5 +1,7 @@
 //! Calls of this MDT to other targets: destroys to OSTs, parts to MDTs.
 
+mod leaving;
+
 use super::{Mds, MdsEvent, MdsOptions, Output, placing};
 use crate::rows::{self, Destroy, KnownTargets};
 use base::fault::{Fault, planted};
@@ -132,6 +134,8 @@ pub(super) struct Peers {
     destroys: BTreeMap<u16, Destroys>,
     /// Rows that are not durable yet, in the order of their transactions.
     young: VecDeque<(Transno, Vec<u8>)>,
+    /// This MDT ends, and has said goodbye.
+    is_leaving: bool,
 }
 
 impl Peers {
@@ -151,6 +155,7 @@ impl Peers {
             refused: VecDeque::new(),
             destroys: BTreeMap::new(),
             young: VecDeque::new(),
+            is_leaving: false,
         }
     }
 
@@ -231,7 +236,8 @@ impl<M: MetaStore> Mds<M> {
             if target.id == self.core.id() || target.id.kind == TargetKind::Mgt {
                 continue;
             }
-            if self.peers.imports.contains_key(&target.id) {
+            // One that would wait for this MDT is not to know it any more when it ends.
+            if self.peers.imports.contains_key(&target.id) || self.peers.is_leaving {
                 continue;
             }
             let mut options = self.peers.template.clone();
@@ -462,6 +468,10 @@ impl<M: MetaStore> Mds<M> {
         result: Result<Answer, Status>,
         out: &mut Vec<Output>,
     ) {
+        // No failure: the next incarnation asks again, for its rows or for whoever waits here and asks that one again.
+        if result.is_err() && self.peers.has_parted_from(target) {
+            return;
+        }
         match call {
             Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
             Call::Adopt { ost, key } => self.on_adopted(now, ost, key, result.map(drop), out),

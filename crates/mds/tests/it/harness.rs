@@ -251,16 +251,7 @@ impl World {
     /// One more that answers.
     pub fn start_ost(&mut self, index: u16) {
         let store = Arc::new(MemoryMeta::new());
-        let options = target::CoreOptions {
-            id: TargetId::ost(index),
-            uuid: 77,
-            fsname: "test".into(),
-            now: self.now,
-            recovery_window: RECOVERY_WINDOW,
-            has_external_data: false,
-            owed: target::nothing_owed,
-        };
-        let core = target::Core::open(Arc::clone(&store), options).unwrap();
+        let core = open_ost(&store, index, self.now);
         self.osts.insert(index, FakeOst { core, store });
     }
 
@@ -703,6 +694,30 @@ impl World {
         }
     }
 
+    /// An MDT says that it ends in order, and goes on.
+    pub fn leave(&mut self, index: u16) {
+        self.give(index, Input::Leave);
+        self.run();
+    }
+
+    /// OST0000 loses power and starts again: for whom it waits then.
+    pub fn restart_ost(&mut self) -> Vec<Endpoint> {
+        let now = self.now;
+        let ost = self.ost(0);
+        ost.store.crash(ost.store.unsynced_count());
+        ost.core = open_ost(&ost.store, 0, now);
+        let awaited = ost.core.missing().iter().map(|missing| missing.client.endpoint()).collect();
+        for index in 0..self.servers.len() as u16 {
+            self.give(index, Input::ConnectionLost(TargetId::ost(0)));
+        }
+        self.run();
+        awaited
+    }
+
+    pub fn is_ost_recovering(&self) -> bool {
+        self.osts[&0].core.is_recovering()
+    }
+
     /// Requests of a client that a crash of an MDT could still take back.
     pub fn retained_count(&self, client: usize, mdt: u16) -> usize {
         self.clients[client].imports[&TargetId::mdt(mdt)].retained_count()
@@ -850,6 +865,19 @@ fn config_of(id: TargetId) -> TargetConfig {
 
 fn open(store: &Arc<MemoryMeta>, holdings: &MemoryHoldings, index: u16, now: Now) -> Mds<MemoryMeta> {
     Mds::open_with(Arc::clone(store), Box::new(holdings.clone()), options(index, now)).unwrap()
+}
+
+fn open_ost(store: &Arc<MemoryMeta>, index: u16, now: Now) -> target::Core<MemoryMeta> {
+    let options = target::CoreOptions {
+        id: TargetId::ost(index),
+        uuid: 77,
+        fsname: "test".into(),
+        now,
+        recovery_window: RECOVERY_WINDOW,
+        has_external_data: false,
+        owed: target::nothing_owed,
+    };
+    target::Core::open(Arc::clone(store), options).unwrap()
 }
 
 fn options(index: u16, now: Now) -> MdsOptions {

@@ -11,6 +11,7 @@ mod early;
 mod fences;
 mod harness;
 mod hostile;
+mod leaving;
 mod locks;
 mod migrate;
 mod names;
