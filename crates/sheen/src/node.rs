@@ -17,7 +17,7 @@ use crate::target_dir::{Label, TargetDir};
 use crate::targets::{self, InEtcd, Target, Targets};
 use crate::{alive, health, metrics, nid, params, pools, status, sys};
 use anyhow::{Context, Result, bail};
-use base::{ClusterConfig, Epoch, TargetConfig, TargetId, TargetKind, Time};
+use base::{ClusterConfig, Duration, Epoch, TargetConfig, TargetId, TargetKind, Time};
 use client::mgc::{self, Mgc};
 use management::Known;
 use net::{Helpers, Owner, Router, Timer};
@@ -27,6 +27,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use wire::Life;
+
+/// How long the end of an MDT waits for the answers of others to its goodbye. They come with a sync of each; one that does not come costs
+/// nothing but a recovery in which that MDT is waited for.
+const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
+const GOODBYE_LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Everything that runs in this process.
 pub struct Node {
@@ -404,6 +409,15 @@ impl Node {
         mounts.iter().try_for_each(|mount| mount.unmount_with_cluster(leave, patience, say))
     }
 
+    /// A target that is restarted while an MDT of this process is not there is not to wait for it: it left in order.
+    fn say_goodbye(&self) {
+        let leaving: Vec<&Target> = self.targets.iter().filter(|target| target.say_goodbye()).collect();
+        let until = net::clock::now().time.after(GOODBYE_PATIENCE);
+        while !leaving.iter().all(|target| target.has_said_goodbye()) && net::clock::now().time < until {
+            std::thread::sleep(GOODBYE_LOOK_INTERVAL);
+        }
+    }
+
     /// Ends everything: mounts first, for they need the servers.
     fn stop(&self) {
         let say = |note: &str| tracing::info!("{note}");
@@ -424,6 +438,7 @@ impl Node {
         *lock(&self.is_stopping) = true;
         // Whoever tells them something has done so.
         drop(lock(&self.telling));
+        self.say_goodbye();
         // No machine looks into a store that is closed, because its time has come or somebody asks: who asked last hears nothing more
         // from here, and asks again.
         self.targets.iter().for_each(Target::leave);

@@ -508,6 +508,26 @@ impl Target {
         }
     }
 
+    /// Other targets need not wait for this one from now on; whether it has anything to say to them, and may be able to. Not on the thread of
+    /// the caller, which must not stand still with the target.
+    pub fn say_goodbye(&self) -> bool {
+        match &self.served {
+            Served::Mds(owner) if !self.has_failed() => {
+                owner.post(mds::Input::Leave);
+                true
+            }
+            Served::Mgs(_) | Served::Mds(_) | Served::Oss(_) => false,
+        }
+    }
+
+    /// Those who answer have heard that. False also while the machine is busy.
+    pub fn has_said_goodbye(&self) -> bool {
+        match &self.served {
+            Served::Mds(owner) => owner.try_with(|machine| machine.has_left()).unwrap_or(false),
+            Served::Mgs(_) | Served::Oss(_) => true,
+        }
+    }
+
     /// Takes no more requests.
     pub fn leave(&self) {
         self.router.remove_local(Endpoint::Target(self.id));

@@ -47,12 +47,12 @@ impl Joined {
         Ok(Joined { dir, log, server })
     }
 
-    fn signal(&mut self, signal: i32) -> Result<()> {
+    pub fn signal(&mut self, signal: i32) -> Result<()> {
         sys::kill(self.server.id() as i32, signal).context("signal to a server")?;
         self.server.wait().map(drop).context("its end")
     }
 
-    fn serve_again(&mut self, cluster: &Cluster) -> Result<()> {
+    pub fn serve_again(&mut self, cluster: &Cluster) -> Result<()> {
         self.server = serve(cluster, &self.dir, &self.log)?;
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+mod leaving;
 mod waiting;
 
 use super::split_cluster;
@@ -29,6 +30,7 @@ static CASES: &[Case] = &[
     Case { name: "a_server_that_stands_still_is_not_left_behind", seconds: 300, run: server_stands_still },
     Case { name: "a_server_without_its_mgs_says_so_and_ends", seconds: 120, run: waiting::without_its_mgs },
     Case { name: "a_server_that_was_killed_is_missed", seconds: 120, run: waiting::killed_is_missed },
+    Case { name: "an_mdt_that_left_in_order_is_not_waited_for", seconds: 240, run: leaving::left_in_order },
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
