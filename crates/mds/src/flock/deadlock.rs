@@ -37,11 +37,21 @@ pub struct Search {
     told: BTreeMap<FlockOwner, Vec<FlockWait>>,
     asked: BTreeSet<FlockOwner>,
     has_found: bool,
+    /// Owners that were gone on from.
+    #[cfg(test)]
+    looked_at_count: usize,
 }
 
 impl Search {
     pub fn new(own: FlockWaitId) -> Search {
-        Search { own, told: BTreeMap::new(), asked: BTreeSet::new(), has_found: false }
+        Search {
+            own,
+            told: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            has_found: false,
+            #[cfg(test)]
+            looked_at_count: 0,
+        }
     }
 
     pub fn tell(&mut self, waits: Vec<FlockWait>) {
@@ -53,23 +63,23 @@ impl Search {
     /// Goes on with what is known now. `wait`: that of this search; `here`: what an owner
     /// waits for at this MDT.
     pub fn step(&mut self, wait: &FlockWait, here: impl Fn(FlockOwner) -> Vec<FlockWait>) -> Step {
-        let mut seen = BTreeSet::new();
-        let mut todo: Vec<(FlockOwner, FlockWaitId)> =
-            wait.blockers.iter().map(|owner| (*owner, self.own)).collect();
-        while let Some((owner, youngest)) = todo.pop() {
-            if owner == wait.owner {
-                return self.found(wait, youngest);
-            }
-            if seen.len() >= OWNERS_MAX || !seen.insert(owner) {
-                continue;
+        let mut reached = Reached::default();
+        reached.go_on(&wait.blockers, self.own);
+        while let Some((owner, youngest)) = reached.todo.pop() {
+            #[cfg(test)]
+            {
+                self.looked_at_count += 1;
             }
             let waits = here(owner);
             for next in waits.iter().chain(self.told.get(&owner).into_iter().flatten()) {
                 let youngest = youngest.max(next.id);
-                todo.extend(next.blockers.iter().map(|owner| (*owner, youngest)));
+                if next.blockers.contains(&wait.owner) {
+                    return self.found(wait, youngest);
+                }
+                reached.go_on(&next.blockers, youngest);
             }
         }
-        let new: Vec<FlockOwner> = seen.difference(&self.asked).copied().collect();
+        let new: Vec<FlockOwner> = reached.seen.difference(&self.asked).copied().collect();
         if new.is_empty() {
             return Step::Over;
         }
@@ -86,6 +96,25 @@ impl Search {
         let blockers: Vec<FlockOwner> = wait.blockers.iter().copied().take(OWNERS_MAX).collect();
         self.asked = blockers.iter().copied().collect();
         Step::Ask(blockers)
+    }
+}
+
+/// Owners that a step comes to.
+#[derive(Default)]
+struct Reached {
+    seen: BTreeSet<FlockOwner>,
+    /// Those from whom it has not gone on, with the youngest wait on the way to each.
+    todo: Vec<(FlockOwner, FlockWaitId)>,
+}
+
+impl Reached {
+    /// Each is there once, whoever it is in the way of: many who are in each other's way name each other many times.
+    fn go_on(&mut self, blockers: &[FlockOwner], youngest: FlockWaitId) {
+        for owner in blockers {
+            if self.seen.len() < OWNERS_MAX && self.seen.insert(*owner) {
+                self.todo.push((*owner, youngest));
+            }
+        }
     }
 }
 

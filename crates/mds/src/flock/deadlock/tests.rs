@@ -124,3 +124,15 @@ fn no_question_names_more_owners_than_a_search_looks_at() {
     let Step::Ask(owners) = search.step(&own, waits(&[])) else { panic!("it is looked at again") };
     assert!(owners.len() <= OWNERS_MAX);
 }
+
+/// Of many who are in each other's way nobody is come back to for each of them.
+#[test]
+fn who_is_in_the_way_of_many_is_gone_on_from_once() {
+    const COUNT: u64 = 300;
+    let others = |number: u64| (1..=COUNT).filter(|other| *other != number).collect::<Vec<u64>>();
+    let here: Vec<FlockWait> = (1..=COUNT).map(|number| wait(number, &others(number))).collect();
+    let own = wait(COUNT + 1, &others(0));
+    let mut search = Search::new(own.id);
+    let Step::Ask(owners) = search.step(&own, waits(&here)) else { panic!("there is no circle here") };
+    assert_eq!((owners.len(), search.looked_at_count), (COUNT as usize, COUNT as usize));
+}
