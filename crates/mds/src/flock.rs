@@ -5,12 +5,13 @@
 //! are searched for with `deadlock`.
 
 pub mod deadlock;
+mod file;
 mod ranges;
 mod waits;
 
-use base::{ClientId, Extent, Fid, Status, WallTime};
+use base::{ClientId, Fid, Status, WallTime};
 use deadlock::{Search, Step};
-use ranges::Ranges;
+use file::{FileLocks, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use waits::Waits;
 use wire::mdt::{FileLock, FlockKind};
@@ -33,10 +34,6 @@ impl Held {
         FlockOwner { client: self.client, owner: self.lock.owner }
     }
 
-    fn is_of(&self, client: ClientId, owner: u64, is_flock: bool) -> bool {
-        self.key() == (client, owner, is_flock)
-    }
-
     fn key(&self) -> Key {
         (self.client, self.lock.owner, self.lock.is_flock)
     }
@@ -44,83 +41,6 @@ impl Held {
 
 /// Whose ranges are split and merged: an owner's, of one kind of lock.
 type Key = (ClientId, u64, bool);
-
-/// What somebody wants: bytes by one kind of lock, and whether to be alone there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wanted {
-    is_flock: bool,
-    extent: Extent,
-    is_write: bool,
-}
-
-impl From<FileLock> for Wanted {
-    fn from(lock: FileLock) -> Wanted {
-        let is_write = lock.kind == FlockKind::Write;
-        Wanted { is_flock: lock.is_flock, extent: lock.extent, is_write }
-    }
-}
-
-#[derive(Debug)]
-struct Waiting<T> {
-    id: FlockWaitId,
-    wanted: Held,
-    token: T,
-}
-
-#[derive(Debug)]
-struct FileLocks<T> {
-    /// Nobody is here without ranges.
-    held: BTreeMap<Key, Ranges>,
-    /// By their numbers, which are in the order of arrival.
-    waiting: BTreeMap<u64, Waiting<T>>,
-    /// Owners that were compared with something wanted.
-    #[cfg(test)]
-    looked_at_count: std::cell::Cell<usize>,
-}
-
-impl<T> FileLocks<T> {
-    fn held(&self) -> impl Iterator<Item = Held> {
-        self.held
-            .iter()
-            .flat_map(|((client, ..), ranges)| ranges.iter().map(|lock| Held { client: *client, lock }))
-    }
-
-    /// The first lock in the way of each owner who has one there.
-    fn conflicts(&self, wanted: Held) -> impl Iterator<Item = Held> {
-        self.in_the_way_of(wanted.lock.into(), Some(wanted.key()))
-    }
-
-    /// The same, of whoever wants that, but for locks of one owner.
-    fn in_the_way_of(&self, wanted: Wanted, but: Option<Key>) -> impl Iterator<Item = Held> {
-        let others = self.held.iter().filter(move |(key, _)| {
-            #[cfg(test)]
-            self.looked_at_count.set(self.looked_at_count.get() + 1);
-            key.2 == wanted.is_flock && Some(**key) != but
-        });
-        others.filter_map(move |((client, ..), ranges)| {
-            let mut theirs = ranges.overlapping(wanted.extent);
-            let lock = theirs.find(|lock| wanted.is_write || lock.kind == FlockKind::Write)?;
-            Some(Held { client: *client, lock })
-        })
-    }
-
-    /// Clients in the way of those who wait. Many wait for the same, mostly: who holds what is in their way is looked for once.
-    fn holders(&self) -> BTreeSet<ClientId> {
-        let mut wanted: BTreeMap<Wanted, Option<Key>> = BTreeMap::new();
-        for waiting in self.waiting.values() {
-            let key = waiting.wanted.key();
-            let alone = wanted.entry(waiting.wanted.lock.into()).or_insert(Some(key));
-            // Of two owners who want it each is in the way of the other.
-            *alone = alone.filter(|other| *other == key);
-        }
-        let holders = wanted.into_iter().flat_map(|(wanted, alone)| self.in_the_way_of(wanted, alone));
-        holders.map(|held| held.client).collect()
-    }
-
-    fn has_conflict(&self, wanted: Held) -> bool {
-        self.conflicts(wanted).next().is_some()
-    }
-}
 
 /// What became of a request; `Wait` keeps the token.
 #[derive(Debug, PartialEq)]
@@ -135,6 +55,8 @@ pub enum Locked<T> {
 pub struct Flocks<T> {
     mdt_index: u16,
     files: BTreeMap<Fid, FileLocks<T>>,
+    /// Where a client holds something.
+    held_in: BTreeMap<ClientId, BTreeSet<Fid>>,
     counts: BTreeMap<ClientId, usize>,
     waits: Waits,
     next_wait: u64,
@@ -145,6 +67,7 @@ impl<T> Flocks<T> {
         Flocks {
             mdt_index,
             files: BTreeMap::new(),
+            held_in: BTreeMap::new(),
             counts: BTreeMap::new(),
             waits: Waits::default(),
             next_wait: 1,
@@ -171,13 +94,15 @@ impl<T> Flocks<T> {
         if is_full && (lock.kind != FlockKind::Unlock || self.is_split_by(fid, &wanted)) {
             return Locked::Refused(token, Status::NoLocks);
         }
-        if lock.kind != FlockKind::Unlock && self.conflict(fid, &wanted).is_some() {
+        if lock.kind != FlockKind::Unlock
+            && let Some(held) = self.conflict(fid, &wanted)
+        {
             if !can_wait {
                 return Locked::Refused(token, Status::WouldBlock);
             }
             let id = FlockWaitId { since: now, mdt_index: self.mdt_index, number: self.next_wait };
             self.next_wait += 1;
-            return self.wait(fid, Waiting { id, wanted, token }, granted);
+            return self.wait(fid, Waiting { id, wanted, token, blocker: held.key() }, granted);
         }
         self.set(fid, wanted);
         self.serve(fid, granted);
@@ -192,8 +117,8 @@ impl<T> Flocks<T> {
         } else if self.would_deadlock(fid, &waiting) {
             return Locked::Refused(waiting.token, Status::Deadlock);
         }
-        self.waits.insert(fid, id.number, fcntl_owner(&wanted));
-        self.files.entry(fid).or_insert_with(empty).waiting.insert(id.number, waiting);
+        self.waits.insert(fid, id.number, wanted.key());
+        self.files.entry(fid).or_default().wait(waiting);
         *self.counts.entry(wanted.client).or_default() += 1;
         self.serve(fid, granted);
         Locked::Wait(id)
@@ -212,7 +137,7 @@ impl<T> Flocks<T> {
     fn is_split_by(&self, fid: Fid, unlock: &Held) -> bool {
         let extent = unlock.lock.extent;
         let is_around = |held: FileLock| held.extent.start < extent.start && extent.end < held.extent.end;
-        let ranges = self.files.get(&fid).and_then(|file| file.held.get(&unlock.key()));
+        let ranges = self.files.get(&fid).and_then(|file| file.ranges_of(unlock.key()));
         ranges.is_some_and(|ranges| ranges.overlapping(extent).any(is_around))
     }
 
@@ -236,13 +161,18 @@ impl<T> Flocks<T> {
 
     /// Gives up waiting requests of an owner; returns their tokens.
     pub fn cancel(&mut self, fid: Fid, client: ClientId, owner: u64, is_flock: bool) -> Vec<T> {
-        self.withdraw(fid, |waiting| waiting.wanted.is_of(client, owner, is_flock))
+        let own = self.waits.of((client, owner, is_flock));
+        let meant: Vec<u64> = own.filter(|number| self.waits.file_of(*number) == Some(fid)).collect();
+        let taken = meant.into_iter().filter_map(|number| self.take_waiting(fid, number));
+        let tokens = taken.map(|waiting| waiting.token).collect();
+        self.forget_if_empty(fid);
+        tokens
     }
 
     /// Gives up one wait, if it is still there.
     pub fn end_wait(&mut self, id: FlockWaitId) -> Option<T> {
         let fid = self.waits.file_of(id.number)?;
-        if self.files.get(&fid)?.waiting.get(&id.number)?.id != id {
+        if self.files.get(&fid)?.waiting_as(id.number)?.id != id {
             return None;
         }
         let waiting = self.take_waiting(fid, id.number)?;
@@ -250,40 +180,26 @@ impl<T> Flocks<T> {
         Some(waiting.token)
     }
 
-    fn withdraw(&mut self, fid: Fid, is_meant: impl Fn(&Waiting<T>) -> bool) -> Vec<T> {
-        let Some(file) = self.files.get(&fid) else { return Vec::new() };
-        let meant = file.waiting.iter().filter(|(_, waiting)| is_meant(waiting));
-        let meant: Vec<u64> = meant.map(|(number, _)| *number).collect();
-        let taken = meant.into_iter().filter_map(|number| self.take_waiting(fid, number));
-        let tokens = taken.map(|waiting| waiting.token).collect();
-        self.forget_if_empty(fid);
-        tokens
-    }
-
     /// A wait is over, however it ends.
     fn take_waiting(&mut self, fid: Fid, number: u64) -> Option<Waiting<T>> {
-        let waiting = self.files.get_mut(&fid)?.waiting.remove(&number)?;
-        self.waits.remove(number, fcntl_owner(&waiting.wanted));
-        uncount(&mut self.counts, waiting.wanted.client);
+        let waiting = self.files.get_mut(&fid)?.take_waiting(number)?;
+        self.waits.remove(number, waiting.wanted.key());
+        uncount(&mut self.counts, waiting.wanted.client, 1);
         Some(waiting)
     }
 
-    /// Everything of a client goes. Tokens of others that are served by that come in `granted`.
+    /// Everything of a client goes. Tokens of others that are served by that come in `granted`, file by file.
     pub fn drop_client(&mut self, client: ClientId, granted: &mut Vec<T>) {
-        if !self.counts.contains_key(&client) {
-            return;
+        let mut fids = self.held_in.remove(&client).unwrap_or_default();
+        let waits: Vec<u64> = self.waits.of_client(client).collect();
+        for number in waits {
+            let Some(fid) = self.waits.file_of(number) else { continue };
+            self.take_waiting(fid, number);
+            fids.insert(fid);
         }
-        let fids: Vec<Fid> = self.files.keys().copied().collect();
         for fid in fids {
-            let mine = |held: &Held| held.client == client;
-            self.withdraw(fid, |waiting| mine(&waiting.wanted));
             if let Some(file) = self.files.get_mut(&fid) {
-                file.held.retain(|(holder, ..), ranges| {
-                    if *holder == client {
-                        (0..ranges.len()).for_each(|_| uncount(&mut self.counts, client));
-                    }
-                    *holder != client
-                });
+                uncount(&mut self.counts, client, file.drop_held_by(client));
             }
             self.serve(fid, granted);
         }
@@ -309,13 +225,15 @@ impl<T> Flocks<T> {
     /// Sets a range to a kind for an owner that nobody is in the way of: what it had there is cut or split, equal
     /// neighbours are merged.
     fn set(&mut self, fid: Fid, new: Held) {
-        let file = self.files.entry(fid).or_insert_with(empty);
-        let ranges = file.held.entry(new.key()).or_default();
-        let count_before = ranges.len();
-        ranges.set(new.lock);
-        let count_after = ranges.len();
-        if count_after == 0 {
-            file.held.remove(&new.key());
+        let file = self.files.entry(fid).or_default();
+        let (count_before, count_after) = file.set(new);
+        if file.is_held_by(new.client) {
+            self.held_in.entry(new.client).or_default().insert(fid);
+        } else if let Some(fids) = self.held_in.get_mut(&new.client) {
+            fids.remove(&fid);
+            if fids.is_empty() {
+                self.held_in.remove(&new.client);
+            }
         }
         let count = self.counts.entry(new.client).or_default();
         *count = *count + count_after - count_before;
@@ -327,10 +245,7 @@ impl<T> Flocks<T> {
 
     /// Grants what waits and has become possible, in the order of arrival.
     fn serve(&mut self, fid: Fid, granted: &mut Vec<T>) {
-        loop {
-            let Some(file) = self.files.get(&fid) else { return };
-            let free = file.waiting.iter().find(|(_, waiting)| !file.has_conflict(waiting.wanted));
-            let Some(number) = free.map(|(number, _)| *number) else { break };
+        while let Some(number) = self.files.get_mut(&fid).and_then(FileLocks::next_free) {
             let Some(waiting) = self.take_waiting(fid, number) else { return };
             self.set(fid, waiting.wanted);
             granted.push(waiting.token);
@@ -346,7 +261,10 @@ impl<T> Flocks<T> {
 
     /// What an owner waits for of fcntl locks. Others are not looked at.
     pub fn waits_of(&self, owner: FlockOwner) -> Vec<FlockWait> {
-        self.waits.of(owner).filter_map(|number| self.wait_numbered(number)).collect()
+        self.waits
+            .of((owner.client, owner.owner, false))
+            .filter_map(|number| self.wait_numbered(number))
+            .collect()
     }
 
     /// A wait, if it is still there.
@@ -356,7 +274,7 @@ impl<T> Flocks<T> {
 
     fn wait_numbered(&self, number: u64) -> Option<FlockWait> {
         let fid = self.waits.file_of(number)?;
-        Some(self.wait_of(fid, self.files.get(&fid)?.waiting.get(&number)?))
+        Some(self.wait_of(fid, self.files.get(&fid)?.waiting_as(number)?))
     }
 
     fn wait_of(&self, fid: Fid, waiting: &Waiting<T>) -> FlockWait {
@@ -366,55 +284,37 @@ impl<T> Flocks<T> {
     }
 
     fn forget_if_empty(&mut self, fid: Fid) {
-        if self.files.get(&fid).is_some_and(|file| file.held.is_empty() && file.waiting.is_empty()) {
+        if self.files.get(&fid).is_some_and(FileLocks::is_empty) {
             self.files.remove(&fid);
         }
     }
 
-    /// Asserts the invariants: nothing incompatible is held, nobody waits without a reason, the counts agree.
+    /// Asserts the invariants: those of each file, and what is kept of all of them agrees.
     pub fn check(&self) {
         let mut counts: BTreeMap<ClientId, usize> = BTreeMap::new();
-        for file in self.files.values() {
-            assert!(!file.held.is_empty() || !file.waiting.is_empty());
-            for (key, ranges) in &file.held {
-                assert!(ranges.len() > 0, "{key:?} has none");
-                ranges.check();
-            }
+        let mut held_in: BTreeMap<ClientId, BTreeSet<Fid>> = BTreeMap::new();
+        for (fid, file) in &self.files {
+            file.check();
             for held in file.held() {
-                assert!(file.held.contains_key(&held.key()));
                 *counts.entry(held.client).or_default() += 1;
-                assert!(!file.has_conflict(held));
+                held_in.entry(held.client).or_default().insert(*fid);
             }
-            for waiting in file.waiting.values() {
+            for (_, waiting) in file.waiting() {
                 *counts.entry(waiting.wanted.client).or_default() += 1;
-                assert!(file.has_conflict(waiting.wanted));
             }
         }
         assert_eq!(counts, self.counts);
+        assert_eq!(held_in, self.held_in);
         let waiting = self.files.iter().flat_map(|(fid, file)| {
-            file.waiting.iter().map(|(number, waiting)| (*fid, *number, fcntl_owner(&waiting.wanted)))
+            file.waiting().map(|(number, waiting)| (*fid, number, waiting.wanted.key()))
         });
         self.waits.check(waiting);
     }
 }
 
-fn empty<T>() -> FileLocks<T> {
-    FileLocks {
-        held: BTreeMap::new(),
-        waiting: BTreeMap::new(),
-        #[cfg(test)]
-        looked_at_count: std::cell::Cell::new(0),
-    }
-}
-
-/// Who waits, where circles of waits are looked for.
-fn fcntl_owner(wanted: &Held) -> Option<FlockOwner> {
-    (!wanted.lock.is_flock).then(|| wanted.owner())
-}
-
-fn uncount(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {
+fn uncount(counts: &mut BTreeMap<ClientId, usize>, client: ClientId, lock_count: usize) {
     if let Some(count) = counts.get_mut(&client) {
-        *count -= 1;
+        *count -= lock_count;
         if *count == 0 {
             counts.remove(&client);
         }

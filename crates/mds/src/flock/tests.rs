@@ -1,6 +1,6 @@
 use super::{Flocks, LOCKS_PER_CLIENT_MAX, Locked, REPLAYED_PER_CLIENT_MAX};
 use base::{ClientId, Extent, Fid, Rng, Status, WallTime};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::{FileLock, FlockKind};
 use wire::peer::{FlockOwner, FlockWaitId};
 
@@ -223,7 +223,6 @@ fn who_is_in_the_way_of_many_is_looked_for_once() {
         assert_eq!(waiting, Locked::Wait(wait(owner + 1)));
     }
     locks.check();
-    let looked_at = |locks: &Flocks<u32>| locks.files[&FID].looked_at_count.take();
     looked_at(&locks);
     assert_eq!(locks.in_the_way(), BTreeSet::from([A, B]));
     assert_eq!(looked_at(&locks), COUNT as usize, "each that holds something, once");
@@ -276,4 +275,191 @@ fn what_was_granted_at_the_bound_is_replayed() {
     }
     restarted.check();
     assert_eq!(restarted.counts, locks.counts);
+}
+
+fn looked_at(locks: &Flocks<u32>) -> usize {
+    locks.files.values().map(|file| file.looked_at_count.take()).sum()
+}
+
+/// Of very many who wait nobody is looked at because of bytes that were in nobody's way.
+#[test]
+fn a_change_elsewhere_looks_at_nobody_who_waits() {
+    const COUNT: u64 = 500;
+    const CHANGE_COUNT: usize = 20;
+    let mut locks: Flocks<u32> = Flocks::new(0);
+    let ask = |locks: &mut Flocks<u32>, client, lock| {
+        locks.lock(WallTime(0), FID, client, lock, true, 1, &mut Vec::new())
+    };
+    assert_eq!(ask(&mut locks, A, posix(FlockKind::Write, 0, 10)), Locked::Now(1));
+    assert_eq!(ask(&mut locks, A, posix(FlockKind::Write, 90, 99)), Locked::Now(1));
+    looked_at(&locks);
+    for owner in 0..COUNT {
+        let lock = FileLock { owner, ..posix(FlockKind::Write, 0, 10) };
+        assert_eq!(ask(&mut locks, B, lock), Locked::Wait(wait(owner + 1)));
+    }
+    let by_waiting = looked_at(&locks);
+    assert!(by_waiting <= 5 * COUNT as usize, "{by_waiting}: who comes looks at nobody else who waits");
+    for _ in 0..CHANGE_COUNT {
+        assert_eq!(ask(&mut locks, C, posix(FlockKind::Write, 50, 51)), Locked::Now(1));
+        assert_eq!(ask(&mut locks, C, posix(FlockKind::Unlock, 50, 51)), Locked::Now(1));
+    }
+    // By who is in the way, too.
+    assert_eq!(ask(&mut locks, A, posix(FlockKind::Unlock, 90, 99)), Locked::Now(1));
+    let by_changes = looked_at(&locks);
+    assert!(
+        by_changes <= 2 * CHANGE_COUNT,
+        "{by_changes}: those who hold something, when a lock is asked for"
+    );
+    locks.check();
+    looked_at(&locks);
+    let mut granted = Vec::new();
+    locks.lock(WallTime(0), FID, A, posix(FlockKind::Unlock, 0, 10), true, 1, &mut granted);
+    assert_eq!(granted, [1]);
+    let by_serving = looked_at(&locks);
+    assert!(by_serving <= 3 * COUNT as usize, "{by_serving}: each who waited for that, once");
+    locks.check();
+}
+
+/// A client that holds or awaits nothing in a file changes nothing there when it goes.
+#[test]
+fn a_client_that_goes_looks_at_its_own_files_only() {
+    const COUNT: u32 = 300;
+    let mut locks: Flocks<u32> = Flocks::new(0);
+    let file = |number: u32| Fid { seq: 1, oid: 100 + number, ver: 0 };
+    for number in 0..COUNT {
+        take(&mut locks, file(number), A, posix(FlockKind::Write, 0, 10), 1);
+        let asked = take(&mut locks, file(number), B, posix(FlockKind::Write, 0, 10), 1000 + number).0;
+        assert_eq!(asked, Locked::Wait(wait(u64::from(number) + 1)));
+    }
+    // One that holds, one that waits, and one of which nothing is left in a file.
+    take(&mut locks, FID, C, posix(FlockKind::Read, 0, 10), 2);
+    take(&mut locks, FID, B, posix(FlockKind::Write, 0, 10), 3);
+    take(&mut locks, file(7), C, posix(FlockKind::Write, 5, 6), 4);
+    take(&mut locks, OTHER, C, posix(FlockKind::Write, 0, 10), 5);
+    take(&mut locks, OTHER, C, posix(FlockKind::Unlock, 0, 10), 6);
+    looked_at(&locks);
+    let mut granted = Vec::new();
+    locks.drop_client(C, &mut granted);
+    let count = looked_at(&locks);
+    assert!(count <= 3, "{count}: of two files");
+    assert_eq!(granted, [3]);
+    locks.check();
+    granted.clear();
+    locks.drop_client(A, &mut granted);
+    locks.check();
+    assert!(granted.iter().copied().eq(1000..1000 + COUNT), "file by file");
+    locks.drop_client(B, &mut granted);
+    locks.check();
+    assert_eq!((locks.file_count(), locks.has_waiting()), (0, false));
+}
+
+/// Locks of one file byte by byte, and who waits, each looked at after each change.
+#[derive(Default)]
+struct Model {
+    held: BTreeMap<(super::Key, u64), FlockKind>,
+    waiting: Vec<(u32, super::Held)>,
+}
+
+impl Model {
+    fn is_blocked(&self, wanted: &super::Held) -> bool {
+        self.held.iter().any(|((key, byte), kind)| {
+            *key != wanted.key()
+                && key.2 == wanted.lock.is_flock
+                && (wanted.lock.extent.start..wanted.lock.extent.end).contains(byte)
+                && (*kind == FlockKind::Write || wanted.lock.kind == FlockKind::Write)
+        })
+    }
+
+    fn set(&mut self, new: &super::Held) {
+        for byte in new.lock.extent.start..new.lock.extent.end {
+            match new.lock.kind {
+                FlockKind::Unlock => self.held.remove(&(new.key(), byte)),
+                kind => self.held.insert((new.key(), byte), kind),
+            };
+        }
+    }
+
+    fn serve(&mut self, granted: &mut Vec<u32>) {
+        while let Some(at) = self.waiting.iter().position(|(_, wanted)| !self.is_blocked(wanted)) {
+            let (token, wanted) = self.waiting.remove(at);
+            self.set(&wanted);
+            granted.push(token);
+        }
+    }
+
+    /// What is granted besides, when this has been answered with `locked`.
+    fn lock(&mut self, token: u32, wanted: super::Held, locked: &Locked<u32>) -> Vec<u32> {
+        let mut granted = Vec::new();
+        let is_blocked = wanted.lock.kind != FlockKind::Unlock && self.is_blocked(&wanted);
+        match locked {
+            Locked::Now(_) => {
+                assert!(!is_blocked);
+                self.set(&wanted);
+            }
+            Locked::Wait(_) => {
+                assert!(is_blocked);
+                if wanted.lock.is_flock {
+                    let lock = FileLock { kind: FlockKind::Unlock, ..wanted.lock };
+                    self.set(&super::Held { lock, ..wanted });
+                }
+                self.waiting.push((token, wanted));
+            }
+            Locked::Refused(_, status) => {
+                assert!(is_blocked && *status == Status::Deadlock);
+            }
+        }
+        self.serve(&mut granted);
+        granted
+    }
+
+    fn drop_client(&mut self, client: ClientId, granted: &mut Vec<u32>) {
+        self.waiting.retain(|(_, wanted)| wanted.client != client);
+        self.held.retain(|(key, _), _| key.0 != client);
+        self.serve(granted);
+    }
+}
+
+#[test]
+fn who_waits_is_served_as_if_all_were_looked_at_after_each_change() {
+    const BYTES: u64 = 6;
+    let (mut wait_count, mut served_count) = (0, 0);
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut locks: Flocks<u32> = Flocks::new(0);
+        let mut models = [Model::default(), Model::default()];
+        for token in 0..400 {
+            let number = rng.below(2) as usize;
+            let (fid, client) = ([FID, OTHER][number], ClientId(1 + u128::from(rng.below(4))));
+            let (owner, is_flock) = (rng.below(2), rng.one_in(3));
+            let (mut granted, mut expected) = (Vec::new(), Vec::new());
+            match rng.below(20) {
+                0 => {
+                    locks.drop_client(client, &mut granted);
+                    models.iter_mut().for_each(|model| model.drop_client(client, &mut expected));
+                }
+                1 => {
+                    let key = (client, owner, is_flock);
+                    let cancelled = locks.cancel(fid, client, owner, is_flock);
+                    let (gone, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut models[number].waiting)
+                        .into_iter()
+                        .partition(|(_, wanted)| wanted.key() == key);
+                    models[number].waiting = rest;
+                    assert!(gone.iter().map(|(token, _)| *token).eq(cancelled));
+                }
+                _ => {
+                    let start = rng.below(BYTES);
+                    let end = start + 1 + rng.below(BYTES - start);
+                    let kind = [FlockKind::Unlock, FlockKind::Read, FlockKind::Write][rng.below(3) as usize];
+                    let lock = FileLock { owner, is_flock, ..posix(kind, start, end) };
+                    let locked = locks.lock(WallTime(0), fid, client, lock, true, token, &mut granted);
+                    wait_count += usize::from(matches!(locked, Locked::Wait(_)));
+                    expected = models[number].lock(token, super::Held { client, lock }, &locked);
+                }
+            }
+            locks.check();
+            assert_eq!(granted, expected, "seed {seed}, {token}");
+            served_count += granted.len();
+        }
+    }
+    assert!(wait_count > 1000 && served_count > 500, "{wait_count} and {served_count}");
 }
