@@ -65,7 +65,7 @@ impl State {
 
     /// The kernel has been told.
     pub(crate) fn note_told(&mut self, id: NotifyId) {
-        if let Some(node) = self.telling.remove(&id) {
+        if let Some(node) = self.telling.remove(id) {
             self.note_version(node);
             if !self.pushes.is_one(id) {
                 self.note_size_version(node);
@@ -106,8 +106,7 @@ impl State {
             return;
         }
         let (now, node) = (self.now.time, attr.fid.inode_number());
-        let is_about = |(id, told): (&NotifyId, &u64)| *told == node && !self.pushes.is_one(*id);
-        let is_disturbed = self.telling.iter().any(is_about);
+        let is_disturbed = self.telling.about(node).any(|id| !self.pushes.is_one(id));
         if let Some(node) = self.nodes.get_mut(node) {
             node.kernel_size.on_told(attr.size_bytes, (came, now), is_disturbed);
         }
@@ -140,7 +139,7 @@ impl State {
         if self.ahead.bounds.kernel_window_bytes == 0 {
             return End::Believed;
         }
-        let is_told = self.telling.values().any(|told| *told == node);
+        let is_told = self.telling.about(node).next().is_some();
         let is_below_in_flight = self.traffic.has_read_below(node, read.extent.start);
         let Some(known) = self.nodes.get_mut(node) else { return End::Believed };
         let is_overtaken = is_told || known.versioned_at >= read.came;

@@ -52,6 +52,7 @@ mod seldom;
 mod small_bytes;
 mod state;
 mod stored;
+mod telling;
 mod varint;
 mod whole;
 mod xattrs;

@@ -375,6 +375,7 @@ impl Machine for Client {
             state.listing_budget.check();
             state.lock_owners.check();
             state.nodes.listings.check();
+            state.telling.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();

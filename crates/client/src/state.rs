@@ -28,6 +28,7 @@ use crate::pages::{PageCallId, PageTraffic};
 use crate::push::Pushes;
 use crate::reports;
 use crate::stats::{Stats, TargetStats};
+use crate::telling::Telling;
 use crate::whole::Passages;
 use base::{
     ClusterConfig, Duration, Fid, LockId, Now, ObjectId, OpenHandle, Status, TargetId, TargetKind, Time,
@@ -156,7 +157,7 @@ pub(crate) struct State {
     pub(crate) notify_waiters: BTreeMap<NotifyId, Sender<NotifyResult>>,
     pub(crate) last_notify: u64,
     /// Notifications about inodes that are not done.
-    pub(crate) telling: BTreeMap<NotifyId, u64>,
+    pub(crate) telling: Telling,
     pub(crate) timers: BTreeMap<(Time, u64), Sender<()>>,
     pub(crate) last_timer: u64,
     pub(crate) revocations: BTreeMap<(TargetId, LockId), Revocation>,
@@ -249,7 +250,7 @@ impl State {
             signal_waiters: BTreeMap::new(),
             notify_waiters: BTreeMap::new(),
             last_notify: 0,
-            telling: BTreeMap::new(),
+            telling: Telling::default(),
             timers: BTreeMap::new(),
             last_timer: 0,
             revocations: BTreeMap::new(),
