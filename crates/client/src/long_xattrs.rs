@@ -73,6 +73,27 @@ impl LongXattrs {
     pub(crate) fn clear(&mut self) {
         *self = LongXattrs { last_number: self.last_number, ..LongXattrs::default() };
     }
+
+    /// Asserts that the sums are those of the values, and that what a list says to be here is. Lists are not looked at while nothing is.
+    pub(crate) fn check(&self, nodes: &Nodes) {
+        let order: BTreeMap<_, _> = self.values.iter().map(|(place, kept)| (kept.number, place)).collect();
+        assert!(order.into_iter().eq(self.order.iter().map(|(number, place)| (*number, place))));
+        let is_given = self.order.last_key_value().is_none_or(|(number, _)| *number <= self.last_number);
+        assert!(is_given, "numbers are given once");
+        let sum: usize = self.values.iter().map(|(place, kept)| byte_count(place, &kept.value)).sum();
+        assert_eq!(self.byte_count, sum, "values are counted as they come and go");
+        assert!(self.byte_count <= BYTES_MAX);
+        if self.values.is_empty() {
+            return;
+        }
+        for (_, node) in nodes.iter() {
+            let Some(xattrs) = &node.xattrs else { continue };
+            for name in xattrs.list().apart() {
+                let is_kept = self.values.contains_key(&(node.fid(), name.to_vec()));
+                assert!(is_kept, "{} has a list that says so", node.fid());
+            }
+        }
+    }
 }
 
 fn byte_count(place: &Place, value: &Bytes) -> usize {
@@ -114,6 +135,7 @@ mod tests {
             long.keep(&mut nodes, FID, &name(number), &Bytes::from(vec![number as u8; 5000]));
             assert_eq!(known(&nodes, number), Some(Value::Apart));
             assert_eq!(list(&nodes), before, "nothing was packed anew for {number}");
+            long.check(&nodes);
         }
         for number in 0..COUNT {
             assert_eq!(long.get(FID, &name(number)), Some(Bytes::from(vec![number as u8; 5000])));
@@ -137,6 +159,7 @@ mod tests {
             assert_eq!(known(&nodes, number), Some(expected), "{number}");
             assert_eq!(long.get(FID, &name(number)).is_some(), is_known, "{number}");
         }
+        long.check(&nodes);
         assert_eq!((long.values.len(), long.order.len()), (fitting, fitting));
         assert_eq!(long.byte_count, fitting * of_one);
     }
@@ -154,5 +177,6 @@ mod tests {
         nodes.get_or_new(FID).xattrs = None;
         long.keep(&mut nodes, FID, &name(1), &Bytes::from_static(b"nobody asks for it"));
         assert_eq!(long.get(FID, &name(1)), None);
+        long.check(&nodes);
     }
 }

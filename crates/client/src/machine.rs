@@ -376,6 +376,7 @@ impl Machine for Client {
             state.lock_owners.check();
             state.nodes.listings.check();
             state.telling.check();
+            state.long_xattrs.check(&state.nodes);
             let held: u32 = state.held.values().sum();
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();

@@ -93,6 +93,11 @@ impl<'a> XattrList<'a> {
         self.iter().map(|(name, _)| name)
     }
 
+    /// Names whose values are apart.
+    pub(crate) fn apart(self) -> impl Iterator<Item = &'a [u8]> {
+        self.iter().filter(|(_, value)| *value == Value::Apart).map(|(name, _)| name)
+    }
+
     pub(crate) fn to_owned(self) -> Xattrs {
         Xattrs(SmallBytes::from(self.0))
     }
