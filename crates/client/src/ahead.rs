@@ -388,6 +388,20 @@ impl FileWindows {
         let near = Extent::new(extent.start.saturating_sub(1), extent.end);
         self.pushed.touching(near).unwrap_or_default()
     }
+
+    /// The kernel has dropped what it was given there. What the next stream in front has been given is newer, and is believed on: it is
+    /// known to go on by that, and would otherwise fetch it again.
+    ///
+    /// Whoever reads what is believed in vain waits for each window, since none is fetched ahead; what is not believed in vain is fetched
+    /// twice. So a first hole counts for the rest of its window, and one that goes on for all up to that stream.
+    fn forget_pushed(&mut self, lacking: Extent, window_bytes: u64) {
+        let before = Extent::new(lacking.start.saturating_sub(1), lacking.start);
+        let is_first = self.pushed.within(before).next().is_some();
+        let window_end = lacking.end.div_ceil(window_bytes).saturating_mul(window_bytes);
+        let stream = self.pattern.stream_beyond(lacking.end).unwrap_or(Extent::EOF);
+        let end = if is_first { window_end.min(stream) } else { stream };
+        self.pushed.remove(Extent::new(lacking.start, end));
+    }
 }
 
 impl State {
@@ -416,14 +430,15 @@ impl State {
     /// The kernel asks for what it was given and no window has any more: it has dropped that.
     fn note_lack(&mut self, file: &File, extent: Extent) {
         let Some(known) = self.ahead.files.get(&file.fid) else { return };
-        if known.pushed.within(extent).next().is_none() {
-            return;
-        }
-        let mut objects = by_object(file, extent).into_iter();
-        let is_here =
-            objects.all(|(stripe, own)| !self.windows_over(file.layout.object(stripe), own).is_empty());
-        if !is_here && let Some(known) = self.ahead.files.get_mut(&file.fid) {
-            known.pushed.clear();
+        let is_here = |part: &Extent| {
+            let mut objects = by_object(file, *part).into_iter();
+            objects.all(|(stripe, own)| self.is_windowed(file.layout.object(stripe), own))
+        };
+        let lacking = known.pushed.within(extent).find(|part| !is_here(part));
+        if let Some(lacking) = lacking
+            && let Some(known) = self.ahead.files.get_mut(&file.fid)
+        {
+            known.forget_pushed(lacking, window_bytes(&file.layout));
         }
     }
 
@@ -611,6 +626,18 @@ impl State {
         near.filter(|window| window.extent.overlaps(extent))
             .map(|window| (window.extent, window.lock, window.data_changed_at))
             .collect()
+    }
+
+    /// Whether windows have all of an extent, or will.
+    fn is_windowed(&self, object: ObjectId, extent: Extent) -> bool {
+        let mut start = extent.start;
+        for (own, ..) in self.windows_over(object, extent) {
+            if own.start > start {
+                return false;
+            }
+            start = start.max(own.end);
+        }
+        start >= extent.end
     }
 
     /// Where an object ends as far as is known here; it may have become longer or shorter.

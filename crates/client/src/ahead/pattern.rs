@@ -181,6 +181,12 @@ impl Pattern {
         }
     }
 
+    /// How far the nearest stream has come of those that have come to this offset, or farther.
+    pub(super) fn stream_beyond(&self, offset: u64) -> Option<u64> {
+        let streams = self.runs.iter().filter(|run| run.is_stream() && run.next >= offset);
+        streams.map(|run| run.next).min()
+    }
+
     /// Whether the last read, which was a thread's, is one of a stream that has lasted and that several threads read.
     pub(super) fn is_in_shared_stream(&mut self, reader: u32) -> bool {
         let is_stride = self.stride.is_some_and(|stride| stride.is_known());

@@ -104,35 +104,112 @@ impl Shared {
     }
 }
 
+/// Pages of a file that a kernel has: what it was given, and what it has asked for.
+struct PageCache {
+    has: Vec<bool>,
+    heard_count: usize,
+    asked_count: u64,
+}
+
+impl PageCache {
+    fn new(byte_count: u64) -> PageCache {
+        PageCache { has: vec![false; (byte_count / PAGE) as usize], heard_count: 0, asked_count: 0 }
+    }
+
+    fn drop(&mut self, extent: Extent) {
+        self.has[(extent.start / PAGE) as usize..(extent.end / PAGE) as usize].fill(false);
+    }
+
+    /// Goes over an extent, and asks as the kernel does: for as much as it does not have, and for one page where that is refused.
+    fn walk(&mut self, shared: &mut Shared, extent: Extent) {
+        for page in (extent.start / PAGE) as usize..(extent.end / PAGE) as usize {
+            for notify in &shared.world.mounts[0].notified[self.heard_count..] {
+                let Notify::Store { offset_bytes, data, .. } = notify else { continue };
+                self.has[(offset_bytes / PAGE) as usize..][..data.len() / PAGE as usize].fill(true);
+            }
+            self.heard_count = shared.world.mounts[0].notified.len();
+            if self.has[page] {
+                continue;
+            }
+            let window = self.has[page..].iter().take((WINDOW / PAGE) as usize);
+            let mut count = window.take_while(|has| !**has).count();
+            let (offset, byte_count) = (page as u64 * PAGE, count as u64 * PAGE);
+            if !shared.try_check(offset, byte_count) {
+                self.asked_count += 1;
+                count = 1;
+                shared.check(offset, PAGE);
+            }
+            self.has[page..page + count].fill(true);
+            self.asked_count += 1;
+        }
+    }
+
+    /// The same; returns how often it asked.
+    fn count_walk(&mut self, shared: &mut Shared, extent: Extent) -> u64 {
+        let before = self.asked_count;
+        self.walk(shared, extent);
+        self.asked_count - before
+    }
+}
+
 #[test]
 fn what_a_stream_reads_is_in_the_kernel_before_it_asks() {
     let mut shared = Shared::with_pushes(16 * MIB);
-    let mut has = vec![false; 16 * MIB as usize / PAGE as usize];
-    let mut asked_count = 0;
-    let mut seen = 0;
-    let page_count = 16 * MIB / PAGE;
-    for page in 0..page_count {
-        for notify in &shared.world.mounts[0].notified[seen..] {
-            let Notify::Store { offset_bytes, data, .. } = notify else { continue };
-            has[(offset_bytes / PAGE) as usize..][..data.len() / PAGE as usize].fill(true);
-        }
-        seen = shared.world.mounts[0].notified.len();
-        if has[page as usize] {
-            continue;
-        }
-        // As much as it does not have, as the kernel asks.
-        let count = (page..page_count.min(page + WINDOW / PAGE))
-            .take_while(|page| !has[*page as usize])
-            .count() as u64;
-        shared.check(page * PAGE, count * PAGE);
-        has[page as usize..(page + count) as usize].fill(true);
-        asked_count += 1;
-    }
+    let mut cache = PageCache::new(16 * MIB);
+    cache.walk(&mut shared, Extent::new(0, 16 * MIB));
     assert_eq!(shared.reads(), 16, "all of it was fetched once");
     // What was fetched before the stream was known to be one, and the end of each second window, of 256 READs.
-    assert!(asked_count <= 4 * 16 + 8, "{asked_count}");
+    assert!(cache.asked_count <= 4 * 16 + 8, "{}", cache.asked_count);
     assert_eq!(shared.stats().discarded_page_count, 0);
     assert!(shared.stats().pushed_page_count > 16 * MIB / PAGE * 3 / 4);
+}
+
+#[test]
+fn a_stream_goes_on_when_somebody_behind_it_lacks_a_page() {
+    let mut shared = Shared::with_pushes(32 * MIB);
+    let mut cache = PageCache::new(32 * MIB);
+    cache.walk(&mut shared, Extent::new(0, 16 * MIB));
+    let lacking = Extent::at(9 * MIB + 5 * PAGE, PAGE);
+    cache.drop(lacking);
+    let (reads, pushed) = (shared.reads(), shared.stats().pushed_page_count);
+    assert_eq!(cache.count_walk(&mut shared, lacking), 1);
+    assert_eq!(shared.reads(), reads + 1, "for one page");
+    let asked_count = cache.count_walk(&mut shared, Extent::new(16 * MIB, 32 * MIB));
+    // The end of each second window tells how far the stream is.
+    assert_eq!(asked_count, 8);
+    assert_eq!(shared.reads(), 32 + 1, "nothing was fetched twice, or in other pieces");
+    assert!(shared.stats().pushed_page_count >= pushed + 7 * MIB / PAGE, "what was ahead already is there");
+}
+
+#[test]
+fn a_stream_goes_on_when_somebody_behind_it_lacks_very_much() {
+    let mut shared = Shared::with_pushes(48 * MIB);
+    let mut cache = PageCache::new(48 * MIB);
+    cache.walk(&mut shared, Extent::new(0, 24 * MIB));
+    let lacking = Extent::new(4 * MIB, 12 * MIB);
+    cache.drop(lacking);
+    let asked_count = cache.count_walk(&mut shared, lacking);
+    // Of 128, while nothing is pushed: those until it is known to be a stream, and signs.
+    assert!(asked_count <= 3 * 16 + 4, "{asked_count}");
+    let asked_count = cache.count_walk(&mut shared, Extent::new(24 * MIB, 48 * MIB));
+    assert_eq!(asked_count, 12);
+}
+
+/// What the kernel has dropped is fetched before it is asked for, as if nobody had been there.
+#[test]
+fn a_stream_over_what_the_kernel_has_dropped_is_pushed_again() {
+    for start in [0, 5 * MIB + 7 * PAGE] {
+        let mut shared = Shared::with_pushes(32 * MIB);
+        let mut cache = PageCache::new(32 * MIB);
+        cache.walk(&mut shared, Extent::new(0, 32 * MIB));
+        cache.drop(Extent::new(0, 32 * MIB));
+        let pushed = shared.stats().pushed_page_count;
+        let asked_count = cache.count_walk(&mut shared, Extent::new(start, 32 * MIB));
+        // Of some 500, while nothing is pushed.
+        assert!(asked_count <= 4 * 16 + 16, "{start}: {asked_count}");
+        let pushed = shared.stats().pushed_page_count - pushed;
+        assert!(pushed > (32 * MIB - start) / PAGE * 3 / 4, "{start}: {pushed}");
+    }
 }
 
 #[test]

@@ -51,14 +51,23 @@ impl Shared {
 
     /// Reads through mount 0, and looks at every byte.
     pub fn check(&mut self, offset: u64, byte_count: u64) {
+        assert!(self.try_check(offset, byte_count), "[{offset}, …) is refused");
+    }
+
+    /// The same; false when that is refused.
+    pub fn try_check(&mut self, offset: u64, byte_count: u64) -> bool {
         let caller = Caller { pid: 1 + self.read_count % self.reader_count, ..ROOT };
         self.read_count += 1;
-        let read = self.world.read_as(0, caller, self.files[0], (offset, byte_count as u32));
+        let read = match self.world.read_as(0, caller, self.files[0], (offset, byte_count as u32)) {
+            Err(EAGAIN) => return false,
+            read => read.expect("it is read"),
+        };
         let end = (offset + byte_count).min(self.bytes.len() as u64);
         assert!(
             read == self.bytes[offset as usize..end as usize],
             "[{offset}, {end}) as it was written last"
         );
+        true
     }
 
     pub fn assert_bytes(&self, offset: u64, bytes: &[u8]) {

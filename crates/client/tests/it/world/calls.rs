@@ -70,7 +70,7 @@ impl World {
     }
 
     pub fn read(&mut self, mount: usize, file: (u64, u64), offset_bytes: u64, byte_count: u32) -> Vec<u8> {
-        self.read_as(mount, ROOT, file, (offset_bytes, byte_count))
+        self.read_as(mount, ROOT, file, (offset_bytes, byte_count)).expect("it is read")
     }
 
     pub fn read_as(
@@ -79,10 +79,10 @@ impl World {
         caller: Caller,
         (node, fh): (u64, u64),
         (offset_bytes, byte_count): (u64, u32),
-    ) -> Vec<u8> {
+    ) -> Result<Vec<u8>, i32> {
         let is_direct = self.mounts[mount].direct.contains(&fh);
-        match self.call_as(mount, caller, Call::Read { node, fh, offset_bytes, byte_count, is_direct }) {
-            Ok(Answer::Bytes(bytes)) => bytes.to_vec(),
+        match self.call_as(mount, caller, Call::Read { node, fh, offset_bytes, byte_count, is_direct })? {
+            Answer::Bytes(bytes) => Ok(bytes.to_vec()),
             other => panic!("{other:?}"),
         }
     }
