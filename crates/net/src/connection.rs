@@ -22,7 +22,8 @@ const BACKLOG_BYTES_MAX: usize = 128 << 20;
 const BUFFERS_PER_WRITE_MAX: usize = 128;
 /// Read buffer; a frame that announces more gets it.
 const READ_BYTES: usize = 256 << 10;
-/// Bodies up to this size travel in one buffer with their header.
+/// Bodies and data up to this size travel in one buffer with what is before them. They may be parts of something much longer, which would
+/// wait with them for a peer that does not read.
 const JOINED_BYTES_MAX: usize = 16 << 10;
 /// A peer whose acknowledgements stay away this long is gone, although nothing says so.
 const PEER_SILENT_MS: libc::c_int = 15_000;
@@ -237,16 +238,7 @@ impl Connection {
                 return tracing::error!(peer = self.peer, ?src, ?dst, xid = %frame.xid, %error, "a frame was not sent");
             }
         };
-        if frame.body.len() <= JOINED_BYTES_MAX {
-            let mut joined = Vec::with_capacity(header.len() + frame.body.len());
-            joined.extend_from_slice(&header);
-            joined.extend_from_slice(&frame.body);
-            out.push(joined.into());
-        } else {
-            out.push(Bytes::copy_from_slice(&header));
-            out.push(frame.body.clone());
-        }
-        out.push(frame.data.clone());
+        out.push_frame(&header, frame);
         let is_written_by_other = out.is_writer_active;
         drop(out);
         if !is_written_by_other
@@ -429,6 +421,23 @@ impl Out {
             self.backlogs.add(bytes.len() + BUFFER_BYTES);
             self.buffers.push_back(bytes);
         }
+    }
+
+    fn push_frame(&mut self, header: &[u8], frame: &Frame) {
+        let parts = [&frame.body, &frame.data];
+        let short_bytes: usize =
+            parts.iter().map(|part| part.len()).filter(|count| *count <= JOINED_BYTES_MAX).sum();
+        let mut joined = Vec::with_capacity(header.len() + short_bytes);
+        joined.extend_from_slice(header);
+        for part in parts {
+            if part.len() <= JOINED_BYTES_MAX {
+                joined.extend_from_slice(part);
+            } else {
+                self.push(std::mem::take(&mut joined).into());
+                self.push(part.clone());
+            }
+        }
+        self.push(joined.into());
     }
 
     fn note_gone(&mut self, byte_count: usize) {

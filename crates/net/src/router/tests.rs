@@ -533,6 +533,25 @@ fn a_machine_with_more_than_half_of_the_places_makes_room_for_others() {
     assert_eq!(given_up(&unknown, other), None);
 }
 
+/// An OST answers a read of one byte out of the block in which it is.
+#[test]
+fn a_short_part_of_something_long_waits_without_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let connection = Connection::new(stream, "a test".into(), &Arc::default()).unwrap();
+    let block = Bytes::from(vec![7; 4096]);
+    connection.send(&Frame { data: block.slice(..1), ..request(1, 0) });
+    assert!(block.is_unique(), "nothing that waits has a part in it");
+    let large = Bytes::from(vec![7; 1 << 20]);
+    connection.send(&Frame { data: large.clone(), ..request(2, 0) });
+    assert!(!large.is_unique(), "it is not copied");
+    run::run_all();
+    let (mut peer, _) = listener.accept().unwrap();
+    let mut sent = vec![0; 2 * wire::frame::HEADER_BYTES];
+    peer.read_exact(&mut sent).unwrap();
+    connection.close();
+}
+
 /// Each alone stays far below what one may have.
 #[test]
 fn peers_that_ask_and_do_not_read_have_a_bound_together() {

@@ -261,12 +261,19 @@ fn has_data(request: &Request) -> bool {
     )
 }
 
-/// What a request keeps while it waits. (A write to an object never does: it is refused or done.)
+/// What a request keeps while it waits. (A write to an object never does: it is refused or done.) Bytes of a body that nobody understands
+/// are not kept: counted, they would keep out others at no cost.
 fn kept_bytes(frame: &Frame, request: &Request) -> usize {
+    // As long as this it is not worth looking.
+    const SHORT_BYTES: usize = 4 << 10;
+    let body_bytes = match frame.body.len() {
+        short @ ..=SHORT_BYTES => short,
+        long => borsh::object_length(request).unwrap_or(long).min(long),
+    };
     match request {
         Request::Ost(OstRequest::Write { .. }) => 0,
-        _ if has_data(request) => frame.body.len() + frame.data.len(),
-        _ => frame.body.len(),
+        _ if has_data(request) => body_bytes + frame.data.len(),
+        _ => body_bytes,
     }
 }
 

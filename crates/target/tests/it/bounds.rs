@@ -387,3 +387,18 @@ fn requests_that_wait_are_counted_by_their_bytes() {
         assert_eq!(scene.ask(xid, 1, &close(), data.clone()).work.len(), 1, "{xid}");
     }
 }
+
+/// A newer version's fields, say. They are not kept, and so they take nobody's room.
+#[test]
+fn what_nobody_understands_of_a_request_that_waits_does_not_count() {
+    let mut scene = Scene::new();
+    let long = vec![0; base::limits::FRAME_BODY_BYTES_MAX / 2];
+    // As bytes that are kept these would be twice what a client has.
+    let count = 2 * (128 << 20) / long.len() as u64;
+    for xid in 1..=count {
+        let mut frame = request_frame(CLIENT, &statfs());
+        (frame.session, frame.xid, frame.slot) = (scene.session, Xid(xid), Frame::NO_SLOT);
+        frame.body = [&frame.body[..], &long].concat().into();
+        assert_eq!(scene.hand_in(frame).work.len(), 1, "{xid}");
+    }
+}
