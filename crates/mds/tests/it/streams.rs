@@ -121,14 +121,10 @@ fn what_was_prepared_for_a_directory_is_taken_back_when_that_comes_in_the_stream
     assert!(world.tamper(0, |_| ()), "it opens again");
 }
 
-/// What such an MDT has left, from before that was taken back.
-#[test]
-fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_the_directory() {
-    let mut world = World::new(2, 1);
-    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
-    let attr = world.getattr(0, dir).unwrap();
+/// The second MDT starts anew, with a part of an operation of the first one that an earlier incarnation has prepared.
+fn start_with_prepared(world: &mut World, part: Part) {
     let asker = rows::Asker { uid: 0, gid: 0, groups: Vec::new() };
-    let row = rows::encode(&rows::Prepare { parts: vec![make_directory(attr)], asker });
+    let row = rows::encode(&rows::Prepare { parts: vec![part], asker });
     let id = OperationId { mdt_index: 0, epoch: 1, number: 1000 };
     let is_started = world.tamper(1, |store| {
         let mut batch = Batch::new();
@@ -136,6 +132,15 @@ fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_t
         store.apply(store.applied().next(), &batch).unwrap();
     });
     assert!(is_started);
+}
+
+/// What such an MDT has left, from before that was taken back.
+#[test]
+fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_the_directory() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let attr = world.getattr(0, dir).unwrap();
+    start_with_prepared(&mut world, make_directory(attr));
     assert_eq!(prepare_count(&world, 1), 0);
     world.pass_seconds(3);
     let is_told = |event: &MdsEvent| {
@@ -160,16 +165,8 @@ fn an_mdt_opens_with_what_was_prepared_and_cannot_be_executed() {
     let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
     let file = world.mkfile(dir, "f");
     let gone = Fid { oid: 77_777, ..file };
-    let part = |fid| Part::DropLink { fid, parent: Fid::ROOT, name: b"name".to_vec(), must_own: false };
-    let asker = rows::Asker { uid: 0, gid: 0, groups: Vec::new() };
-    let row = rows::encode(&rows::Prepare { parts: vec![part(gone)], asker });
-    let id = OperationId { mdt_index: 0, epoch: 1, number: 1000 };
-    let is_started = world.tamper(1, |store| {
-        let mut batch = Batch::new();
-        batch.put(rows::PREPARES, &rows::operation_key(id), &row);
-        store.apply(store.applied().next(), &batch).unwrap();
-    });
-    assert!(is_started);
+    let part = Part::DropLink { fid: gone, parent: Fid::ROOT, name: b"name".to_vec(), must_own: false };
+    start_with_prepared(&mut world, part);
     world.pass_seconds(3);
     let what = "an operation that was prepared cannot be executed any more";
     let told = MdsEvent::Failed { what, fid: gone, status: Status::Corrupt };
