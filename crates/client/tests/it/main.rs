@@ -36,6 +36,7 @@ mod small_files;
 mod space;
 mod stalled;
 mod stored;
+mod strangers;
 mod striped;
 mod world;
 mod write_back;

@@ -4,6 +4,7 @@ use super::newer;
 use super::newer_servers::NewerServers;
 use super::played::Servers;
 use super::tape::{Moment, What};
+use crate::strangers::Strangers;
 use base::{Endpoint, TargetId, Time};
 use std::collections::VecDeque;
 use wire::{Frame, FrameKind};
@@ -25,6 +26,8 @@ pub enum Tap {
     Newer,
     /// The same of servers among each other, who also ask for what they do not know.
     NewerServers(Box<NewerServers>),
+    /// Somebody repeats what he hears with damage.
+    Strangers(Box<Strangers>),
     /// Clients find that targets know nothing of these features.
     Without(u64),
 }
@@ -45,6 +48,10 @@ impl Tap {
                 return None;
             }
             Tap::NewerServers(newer) => return newer.pass(frame, under_way),
+            Tap::Strangers(strangers) => {
+                strangers.pass(&frame, under_way);
+                return Some(frame);
+            }
             _ => {}
         }
         let is_for_client = matches!(frame.dst, Endpoint::Client(_));
@@ -77,8 +84,10 @@ impl Tap {
 
     /// It is later now.
     pub fn tick(&mut self, now: Time, under_way: &mut VecDeque<Frame>) {
-        if let Tap::Servers(servers) = self {
-            under_way.extend(servers.say(now));
+        match self {
+            Tap::Servers(servers) => under_way.extend(servers.say(now)),
+            Tap::Strangers(strangers) => strangers.tick(),
+            _ => {}
         }
     }
 
