@@ -8,6 +8,7 @@ use crate::cache::{ATTR_BITS, is_strict, whole_attr};
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::dirty::give_back_if_unwritten;
+use crate::handles::Handle;
 use crate::nodes::Node;
 use crate::ops::change::truncate;
 use crate::ops::cut::cut_back;
@@ -233,11 +234,24 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
             set_attrs(ctx, who, fid, call, handle).await
         }
         (None, _) if call.is_empty() => {
-            let call = chown_to_nobody(who, call, &current_attr(ctx, fid).await?);
-            set_attrs(ctx, who, fid, call, handle).await
+            let attr = current_attr(ctx, fid).await?;
+            if may_be_before_a_write(ctx, who, &attr) {
+                return Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))));
+            }
+            set_attrs(ctx, who, fid, chown_to_nobody(who, call, &attr), handle).await
         }
         (None, _) => set_attrs(ctx, who, fid, call, handle).await,
     }
+}
+
+/// Before somebody unprivileged writes through the page cache, the kernel ends set-id bits in his name, and says so in the same way as a
+/// chown(2) that names neither owner nor group: with nothing. The write says then that they end (`truncate_privileges`).
+fn may_be_before_a_write(ctx: &Ctx, who: &Who, attr: &Attr) -> bool {
+    let is_owner = who.caller.uid == 0 || who.caller.uid == attr.uid;
+    let writes = |handle: &Handle| handle.fid == attr.fid && handle.args.write && !handle.is_directory;
+    !is_owner
+        && attr.permissions & (S_ISUID | S_ISGID) != 0
+        && ctx.with(|state| state.handles.values().any(writes))
 }
 
 /// A chown(2) that names neither owner nor group ends set-id bits and capabilities as any other does, and then only the owner may: as one to

@@ -403,6 +403,29 @@ fn privileges_are_ended_once_as_long_as_nobody_gives_new_ones() {
     }
 }
 
+/// The kernel asks for nothing at all before it writes through the page cache, as for a chown(2) that names nobody. Only the owner may that.
+#[test]
+fn what_a_kernel_asks_before_a_write_of_somebody_is_no_change_of_the_owner() {
+    let mut world = World::new(1, 1, 1);
+    let (node, fh) = world.create(0, TOP, "f");
+    let set = SetattrCall { mode: Some(0o6777), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node, set }).is_ok());
+    let ask = |world: &mut World| {
+        world.call_as(0, USER, Call::Setattr { node, set: SetattrCall::default() }).map(drop)
+    };
+    assert_eq!(ask(&mut world), Ok(()));
+    let mut call = crate::world::write_call((node, fh), 0, b"x");
+    if let Call::Write { kill_privileges, .. } = &mut call {
+        *kill_privileges = true;
+    }
+    assert_eq!(world.call_as(0, USER, call), Ok(Answer::Written(1)));
+    assert_eq!(world.attr(0, node).permissions, 0o777);
+    let set = SetattrCall { mode: Some(0o6777), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node, set }).is_ok());
+    world.release(0, (node, fh));
+    assert_eq!(ask(&mut world), Err(EPERM), "nobody writes it");
+}
+
 /// What goes through the page cache ends a capability by the kernel's own removal, in the name of who writes; others are refused.
 #[test]
 fn a_kernel_removes_a_capability_in_the_name_of_anybody() {

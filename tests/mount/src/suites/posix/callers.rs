@@ -54,7 +54,7 @@ fn times(tree: &Path, accessed: Time, modified: Time) -> io::Result<()> {
     sys::set_times(&file(tree), accessed, modified, true)
 }
 
-const FILE_MODES: [u32; 6] = [0, 0o604, 0o640, 0o711, 0o2644, 0o6755];
+const FILE_MODES: [u32; 7] = [0, 0o604, 0o640, 0o711, 0o2644, 0o6755, 0o6777];
 
 const ON_FILES: &[Act] = &[
     ("chmod 0600", |tree| set_mode(&file(tree), 0o600)),
@@ -64,6 +64,7 @@ const ON_FILES: &[Act] = &[
     ("chown to the same owner and group", |tree| chown(file(tree), Some(OWNER), Some(GROUP))),
     ("chown to the same group", |tree| chown(file(tree), None, Some(GROUP))),
     ("chown to the owner's group", |tree| chown(file(tree), None, Some(OWNER))),
+    ("chown to nobody", |tree| chown(file(tree), None, None)),
     ("chown to somebody", |tree| chown(file(tree), Some(SOMEBODY), None)),
     ("chown to somebody's group", |tree| chown(file(tree), None, Some(SOMEBODY))),
     ("truncate", |tree| sys::truncate(&file(tree), 3)),
@@ -76,6 +77,7 @@ const ON_FILES: &[Act] = &[
     ("open what may be new", |tree| open(&file(tree), libc::O_WRONLY | libc::O_CREAT)),
     ("open what must be new", |tree| open(&file(tree), libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)),
     ("open as a directory", |tree| open(&file(tree), libc::O_RDONLY | libc::O_DIRECTORY)),
+    ("write", |tree| OpenOptions::new().write(true).open(file(tree))?.write_all(b"x")),
     ("append", |tree| OpenOptions::new().append(true).open(file(tree))?.write_all(b"x")),
     ("allocate", |tree| sys::fallocate(&sys::open(&file(tree), libc::O_WRONLY, 0)?, 0, 0, 20)),
     ("times: now", |tree| times(tree, Time::Now, Time::Now)),
