@@ -207,7 +207,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
                 recovery_window: RECOVERY_WINDOW,
                 root_owner: crate::sys::owner(),
             };
-            let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
@@ -225,7 +225,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let data = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
             let data = Arc::clone(objects.insert(Arc::new(data)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
-            let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
@@ -282,15 +282,16 @@ fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<Me
 }
 
 /// Where it is noted what clients hold at a target: in the run directory, which is memory where it should be. Without one every client
-/// is waited for.
-fn held_path(uuid: u128) -> PathBuf {
+/// is waited for. A copy of a target has a note of its own: it may be opened while the original is served from the same machine.
+fn held_path(target: &TargetDir) -> Result<PathBuf> {
     let dir = control::run_dir().join("held");
     let made = control::make_run_dir()
         .and_then(|_| Ok(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?));
     if let Err(error) = made {
         tracing::info!("what clients hold is not noted: {error:#}");
     }
-    dir.join(format!("{uuid:032x}"))
+    let place = std::fs::metadata(&target.path)?;
+    Ok(dir.join(format!("{:032x}-{:x}-{:x}", target.uuid, place.dev(), place.ino())))
 }
 
 /// Where stores tell each other of errors of write-back.

@@ -261,18 +261,14 @@ fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
 /// A process with a copy of OST0, which another one has registered elsewhere.
 fn with_a_copy() -> Process {
     let mut process = Process::new();
-    process.mgs.add_caller();
-    let (_, sent) = process.mgs.ask(
-        process.now,
-        MgsRequest::Register { fsname: "test".to_owned(), target: target(TargetId::ost(0)), is_taken: false },
-    );
-    let mut sent: Vec<Frame> = sent;
-    while let Some(frame) = sent.pop() {
-        sent.extend(process.mgs.on_frame(process.now, &frame).unwrap_or_default());
-        sent.extend(process.mgs.sync_where_asked(process.now).unwrap_or_default());
-    }
+    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Start);
+    process.pass(Duration::from_secs(5));
+    process.input(Input::Disconnect);
+    process.pass(Duration::from_secs(1));
+    assert!(std::mem::take(&mut process.registered) > 0);
     let copy = base::TargetConfig { nids: vec!["copy:7988".to_owned()], ..target(TargetId::ost(0)) };
-    process.mgc = Mgc::new(ClientId(77), "test", "here", vec![copy]);
+    process.mgc = Mgc::new(ClientId(78), "test", "there", vec![copy]);
     process.is_served_elsewhere = true;
     process.input(Input::Start);
     process
