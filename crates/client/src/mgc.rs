@@ -10,6 +10,10 @@ use wire::{Callback, Frame, Life, MgsReply, MgsRequest, Reply, Request};
 
 /// A request that failed is sent again after this time.
 const RETRY: Duration = Duration::from_millis(250);
+/// A target that is served elsewhere asks again after this time, and so often in all: whoever served it before may just be ending. Not for ever, since one
+/// that waits here would take the place of the other as soon as that one is restarted, and its data are older.
+const ELSEWHERE_RETRY: Duration = Duration::from_secs(2);
+const ELSEWHERE_COUNT_MAX: u32 = 5;
 /// Whoever keeps no leases has a question open at all times that is answered within 5 s: when nothing has come for so long, nothing will.
 const SILENCE_MAX: Duration = Duration::from_secs(8);
 /// Clients in one question; the next one is about those behind them.
@@ -34,7 +38,7 @@ pub enum Input {
     },
     /// Nobody waits any more for the answer of an `Ask` that modifies nothing.
     Withdraw(u64),
-    /// One more target of this process.
+    /// One more target of this process, which owns it.
     Register(TargetConfig),
     /// The clients of this process, whose leases are renewed from now on.
     Keep(Vec<Life>),
@@ -58,6 +62,11 @@ pub enum Output {
     Refused {
         target: TargetId,
         status: Status,
+    },
+    /// Another process serves this target, so this one must not. Unless it is for good, the management server is asked again.
+    Elsewhere {
+        target: TargetId,
+        is_for_good: bool,
     },
     /// The management server does not know the file system.
     UnknownFilesystem,
@@ -86,7 +95,7 @@ pub enum Output {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Asked {
-    Register(TargetConfig),
+    Register(Registration),
     Config,
     /// `again`: what is asked again when its session ends, since asking twice is as good as once.
     Change {
@@ -106,10 +115,19 @@ enum Asked {
     Announce(TargetId, Epoch),
 }
 
+#[derive(Clone, Debug, PartialEq)]
+struct Registration {
+    target: TargetConfig,
+    /// By this process, by the rules of failover.
+    is_taken: bool,
+}
+
 pub struct Mgc {
     import: Import,
     fsname: String,
-    registrations: Vec<TargetConfig>,
+    registrations: Vec<Registration>,
+    /// How often each target was found elsewhere since it was last taken.
+    elsewhere: BTreeMap<TargetId, u32>,
     asked: BTreeMap<Ticket, Asked>,
     /// What is asked again when its time comes.
     again: Vec<(Time, Asked)>,
@@ -140,7 +158,11 @@ impl Mgc {
         Mgc {
             import: Import::new(options),
             fsname: fsname.to_owned(),
-            registrations,
+            registrations: registrations
+                .into_iter()
+                .map(|target| Registration { target, is_taken: false })
+                .collect(),
+            elsewhere: BTreeMap::new(),
             asked: BTreeMap::new(),
             again: Vec::new(),
             version: 0,
@@ -163,8 +185,9 @@ impl Mgc {
     fn ask(&mut self, now: Now, asked: Asked) {
         let fsname = || self.fsname.clone();
         let (request, kind) = match &asked {
-            Asked::Register(target) => {
-                (MgsRequest::Register { fsname: fsname(), target: target.clone() }, Kind::Modifying)
+            Asked::Register(Registration { target, is_taken }) => {
+                let (target, is_taken) = (target.clone(), *is_taken);
+                (MgsRequest::Register { fsname: fsname(), target, is_taken }, Kind::Modifying)
             }
             Asked::Config => {
                 (MgsRequest::GetConfig { fsname: fsname(), known_version: self.version }, Kind::Plain)
@@ -234,7 +257,10 @@ impl Mgc {
                     out.push(Output::Config(config));
                 }
                 match asked {
-                    Asked::Register(target) => out.push(Output::Registered(target.id)),
+                    Asked::Register(Registration { target, .. }) => {
+                        self.elsewhere.remove(&target.id);
+                        out.push(Output::Registered(target.id));
+                    }
                     _ => self.ask(now, Asked::Config),
                 }
             }
@@ -251,8 +277,11 @@ impl Mgc {
                 self.again.push((now.time.after(RETRY), asked));
             }
             (Asked::Announce(..), _) => {}
-            (Asked::Register(target), Err(status)) if is_final(status) => {
+            (Asked::Register(Registration { target, .. }), Err(status)) if is_final(status) => {
                 out.push(Output::Refused { target: target.id, status });
+            }
+            (Asked::Register(registration), Err(Status::Busy)) => {
+                self.on_elsewhere(now, registration, out);
             }
             // Another management server has not heard of the session, and perhaps has the change.
             (asked @ Asked::Change { again: Some(_), .. }, Err(Status::Evicted)) => {
@@ -281,6 +310,24 @@ impl Mgc {
         }
     }
 
+    fn on_elsewhere(&mut self, now: Now, registration: Registration, out: &mut Vec<Output>) {
+        let target = registration.target.id;
+        let count = self.elsewhere.entry(target).or_default();
+        *count += 1;
+        let is_for_good = *count >= ELSEWHERE_COUNT_MAX;
+        if is_for_good {
+            self.registrations.retain(|known| known.target.id != target);
+        } else {
+            self.again.push((now.time.after(ELSEWHERE_RETRY), Asked::Register(registration)));
+        }
+        out.push(Output::Elsewhere { target, is_for_good });
+    }
+
+    /// Another session may have asked for the same since, and heard that it is no use.
+    fn is_wanted(&self, asked: &Asked) -> bool {
+        !matches!(asked, Asked::Register(registration) if !self.registrations.contains(registration))
+    }
+
     /// The tail of every input: what the session said.
     fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
         while !self.from_import.is_empty() {
@@ -307,8 +354,8 @@ impl Mgc {
                     // asked again by themselves.
                     ImportOutput::Evicted => {
                         self.version = 0;
-                        for target in self.registrations.clone() {
-                            self.again.push((now.time, Asked::Register(target)));
+                        for registration in self.registrations.clone() {
+                            self.again.push((now.time, Asked::Register(registration)));
                         }
                     }
                     _ => {}
@@ -331,8 +378,8 @@ impl Machine for Mgc {
         match input {
             Input::Start => {
                 self.heard = now.time;
-                for target in self.registrations.clone() {
-                    self.ask(now, Asked::Register(target));
+                for registration in self.registrations.clone() {
+                    self.ask(now, Asked::Register(registration));
                 }
                 self.ask(now, Asked::Config);
             }
@@ -367,9 +414,10 @@ impl Machine for Mgc {
                 }
             }
             Input::Register(target) => {
-                self.registrations.retain(|known| known.id != target.id);
-                self.registrations.push(target.clone());
-                self.ask(now, Asked::Register(target));
+                self.registrations.retain(|known| known.target.id != target.id);
+                let registration = Registration { target, is_taken: true };
+                self.registrations.push(registration.clone());
+                self.ask(now, Asked::Register(registration));
             }
             Input::Keep(lives) => {
                 if self.lives.is_empty() {
@@ -393,7 +441,9 @@ impl Machine for Mgc {
                 self.again = later;
                 let due: Vec<(Time, Asked)> = due;
                 for (_, asked) in due {
-                    self.ask(now, asked);
+                    if self.is_wanted(&asked) {
+                        self.ask(now, asked);
+                    }
                 }
                 if self.renew_at <= now.time {
                     self.renew(now, out);

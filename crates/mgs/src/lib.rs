@@ -10,6 +10,7 @@
 mod leases;
 mod owners;
 mod pools;
+mod probes;
 mod row;
 
 use base::limits::LEASE;
@@ -20,6 +21,7 @@ use base::{
 use bytes::Bytes;
 use leases::Leases;
 use owners::{Denied, Owners};
+use probes::{Probes, Registration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
@@ -28,6 +30,7 @@ use wire::{Callback, Frame, Life, MgsReply, MgsRequest, PoolChange, Reply, Reque
 
 pub use leases::ENDED;
 pub use owners::OWNERS;
+pub use probes::{Found, PROBE_COUNT_MAX, PROBE_WAIT, Probe};
 
 /// File system name -> version byte and `ClusterConfig`.
 pub const CONFIGS: Table = 1;
@@ -67,6 +70,11 @@ pub enum Input {
     Durable,
     /// The lease of this management server holds until then: nobody else answers before. Without one, whoever asks is not answered.
     ActiveUntil(Time),
+    /// Who has answered to a probe, of those that it names.
+    Probed {
+        id: u64,
+        found: Vec<Found>,
+    },
     Tick,
     /// An operator wants this client gone.
     Evict(ClientId),
@@ -75,6 +83,8 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub enum Output {
     Send(Frame),
+    /// To be answered by `Input::Probed`, or not.
+    Probe(Probe),
     Event(MgsEvent),
 }
 
@@ -91,6 +101,13 @@ pub enum MgsEvent {
     RegistrationRefused {
         fsname: String,
         target: TargetId,
+    },
+    /// Another process serves the target, at this address: what wanted to register is a copy.
+    CopyRefused {
+        fsname: String,
+        target: TargetId,
+        at: String,
+        copy_at: Vec<String>,
     },
     ParamSet {
         fsname: String,
@@ -128,6 +145,7 @@ pub struct Mgs<M: MetaStore> {
     /// The last change of a configuration: what others are told is durable first.
     changed_at: Transno,
     polls: Vec<Poll>,
+    probes: Probes,
     leases: Leases,
     owners: Owners,
     core_out: Vec<CoreOutput>,
@@ -155,7 +173,8 @@ impl<M: MetaStore> Mgs<M> {
         let leases = Leases::read(&**core.store(), options.now.time, core.epoch())?;
         let active_until = options.active_until;
         let (polls, core_out, changed_at) = (Vec::new(), Vec::new(), Transno::ZERO);
-        Ok(Mgs { core, active_until, configs, changed_at, polls, leases, owners, core_out })
+        let probes = Probes::default();
+        Ok(Mgs { core, active_until, configs, changed_at, polls, probes, leases, owners, core_out })
     }
 
     /// Whether nobody else can be the management server now.
@@ -194,7 +213,8 @@ impl<M: MetaStore> Mgs<M> {
                     CoreOutput::Send(frame) => out.push(Output::Send(frame)),
                     CoreOutput::Execute(work) => self.execute(now, work.token, work.request, out),
                     CoreOutput::Evicted(Gone { life, .. }) => {
-                        self.polls.retain(|poll| poll.token.client != life.client)
+                        self.polls.retain(|poll| poll.token.client != life.client);
+                        self.probes.forget(life.client);
                     }
                     CoreOutput::Returned(_) | CoreOutput::RecoveryEnded | CoreOutput::Accessed { .. } => {}
                     CoreOutput::Event(event) => out.push(Output::Event(MgsEvent::Core(event))),
@@ -209,7 +229,9 @@ impl<M: MetaStore> Mgs<M> {
             MgsRequest::GetConfig { fsname, known_version } => {
                 self.get_config(now, token, fsname, known_version);
             }
-            MgsRequest::Register { fsname, target } => self.register(now, token, fsname, target, out),
+            MgsRequest::Register { fsname, target, is_taken } => {
+                self.register(now, token, fsname, target, is_taken, out);
+            }
             MgsRequest::SetParam { fsname, path, value } => {
                 self.set_param(now, token, fsname, path, value, out);
             }
@@ -376,7 +398,8 @@ impl<M: MetaStore> Mgs<M> {
         now: Now,
         token: Token,
         fsname: String,
-        mut target: TargetConfig,
+        target: TargetConfig,
+        is_taken: bool,
         out: &mut Vec<Output>,
     ) {
         let is_sound = is_fsname(&fsname)
@@ -391,6 +414,38 @@ impl<M: MetaStore> Mgs<M> {
         if self.configs.len() >= FILESYSTEM_COUNT_MAX && !self.configs.contains_key(&fsname) {
             return self.refuse(now, token, Status::NoSpace);
         }
+        let Some(nids) = self.nids_to_ask(&fsname, &target).filter(|_| !is_taken) else {
+            return self.accept(now, Registration { token, fsname, target }, out);
+        };
+        match self.probes.park(now.time, Registration { token, fsname, target }, nids) {
+            Some(probe) => out.push(Output::Probe(probe)),
+            None => self.refuse(now, token, Status::Again),
+        }
+    }
+
+    /// Where a target that is known, and was somewhere else until now, may be served still.
+    fn nids_to_ask(&self, fsname: &str, target: &TargetConfig) -> Option<Vec<String>> {
+        let targets = &self.configs.get(fsname)?.targets;
+        let index = targets.binary_search_by_key(&target.id, |known| known.id).ok()?;
+        let known = targets.get(index).filter(|known| known.uuid == target.uuid)?;
+        let mut nids = target.nids.clone();
+        keep_other_nodes(&mut nids, &known.nids);
+        // The first ones are those where it is.
+        let is_there = nids == known.nids;
+        probes::nids_to_ask(&target.nids, &known.nids).filter(|_| !is_there)
+    }
+
+    /// What was found where the target of a registration was before.
+    fn on_probed(&mut self, now: Now, registration: Registration, found: Vec<Found>, out: &mut Vec<Output>) {
+        let Some(at) = registration.elsewhere(found) else { return self.accept(now, registration, out) };
+        let Registration { token, fsname, target } = registration;
+        let (target, copy_at) = (target.id, target.nids);
+        out.push(Output::Event(MgsEvent::CopyRefused { fsname, target, at, copy_at }));
+        self.refuse(now, token, Status::Busy);
+    }
+
+    fn accept(&mut self, now: Now, registration: Registration, out: &mut Vec<Output>) {
+        let Registration { token, fsname, mut target } = registration;
         let mut config = self.configs.get(&fsname).cloned().unwrap_or_default();
         config.fsname.clone_from(&fsname);
         let id = target.id;
@@ -570,6 +625,9 @@ impl<M: MetaStore> Machine for Mgs<M> {
         // Who is not answered can renew nothing.
         let is_deaf = !self.is_active(now) || self.core.is_slow_to_listen(now.time, leases::DEAF_MAX);
         self.leases.on_turn(now.time, is_deaf);
+        if !self.is_active(now) {
+            self.probes.clear();
+        }
         match input {
             // Another one may be the management server by now: who has asked is to ask that one.
             Input::Frame(_) if !self.is_active(now) => {}
@@ -579,10 +637,18 @@ impl<M: MetaStore> Machine for Mgs<M> {
                 let until = self.active_until.map_or(until, |before| before.max(until));
                 self.active_until = Some(until);
             }
+            Input::Probed { id, found } => {
+                if let Some(registration) = self.probes.take(id) {
+                    self.on_probed(now, registration, found, out);
+                }
+            }
             Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
             Input::Tick => {
                 self.core.on_tick(now, &mut self.core_out);
                 self.answer_polls(now, |poll| poll.until <= now.time);
+                for registration in self.probes.take_due(now.time) {
+                    self.accept(now, registration, out);
+                }
                 self.leases.forget_old(now.time);
             }
         }
@@ -593,12 +659,13 @@ impl<M: MetaStore> Machine for Mgs<M> {
     fn next_deadline(&self) -> Option<Time> {
         let poll = self.polls.iter().map(|poll| poll.until).min();
         let turn = self.leases.next_deadline(!self.owners.is_empty());
-        [self.core.next_deadline(), poll, turn].into_iter().flatten().min()
+        [self.core.next_deadline(), poll, turn, self.probes.next_deadline()].into_iter().flatten().min()
     }
 
     fn check(&self) {
         self.core.check();
         self.owners.check();
+        self.probes.check();
         for (fsname, config) in &self.configs {
             assert_eq!(*fsname, config.fsname);
             assert!(config.targets.is_sorted_by_key(|target| target.id));

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use super::{Input, Mgs, MgsOptions, Output, POLL_WAIT};
+use super::{Found, Input, Mgs, MgsEvent, MgsOptions, Output, POLL_WAIT, Probe};
 use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
 use bytes::Bytes;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use store::MemoryMeta;
 use wire::{MgsReply, MgsRequest, PoolChange, Reply, Request};
 
+mod copies;
 mod keeper;
 mod standby;
 
@@ -17,6 +18,10 @@ struct World {
     import: Import,
     now: Now,
     done: Vec<(Ticket, Result<Answer, Status>)>,
+    probes: Vec<Probe>,
+    /// Who answers to a probe, at once; `None`: nothing is known yet.
+    found: Option<Vec<Found>>,
+    events: Vec<MgsEvent>,
 }
 
 fn world() -> World {
@@ -31,7 +36,8 @@ fn world() -> World {
         target: TargetId::MGT,
         target_uuid: 0,
     });
-    World { store, mgs, import, now, done: Vec::new() }
+    let (done, probes, events) = (Vec::new(), Vec::new(), Vec::new());
+    World { store, mgs, import, now, done, probes, found: Some(Vec::new()), events }
 }
 
 fn open(store: &Arc<MemoryMeta>, now: Now) -> Mgs<MemoryMeta> {
@@ -57,6 +63,7 @@ impl World {
                 match output {
                     ImportOutput::Send(frame) => {
                         self.mgs.handle(self.now, Input::Frame(frame), &mut sent);
+                        self.answer_probes(&mut sent);
                     }
                     ImportOutput::Completed { ticket, result } => self.done.push((ticket, result)),
                     ImportOutput::ReplayWanted => self.import.replay_now(self.now, vec![], &mut Vec::new()),
@@ -70,14 +77,44 @@ impl World {
                 self.mgs.check();
             }
             for output in sent {
-                if let Output::Send(frame) = output {
-                    self.import.on_frame(self.now, frame, &mut outputs);
+                match output {
+                    Output::Send(frame) => self.import.on_frame(self.now, frame, &mut outputs),
+                    Output::Event(event) => self.events.push(event),
+                    Output::Probe(_) => {}
                 }
             }
             if outputs.is_empty() {
                 return;
             }
         }
+    }
+
+    fn answer_probes(&mut self, sent: &mut Vec<Output>) {
+        let probes = sent.iter().filter_map(|output| match output {
+            Output::Probe(probe) => Some(probe.clone()),
+            _ => None,
+        });
+        let probes: Vec<Probe> = probes.collect();
+        for probe in &probes {
+            if let Some(found) = self.found.clone() {
+                self.mgs.handle(self.now, Input::Probed { id: probe.id, found }, sent);
+            }
+        }
+        self.probes.extend(probes);
+    }
+
+    fn input(&mut self, input: Input) {
+        let mut sent = Vec::new();
+        self.mgs.handle(self.now, input, &mut sent);
+        let mut outputs = Vec::new();
+        for output in sent {
+            match output {
+                Output::Send(frame) => self.import.on_frame(self.now, frame, &mut outputs),
+                Output::Event(event) => self.events.push(event),
+                Output::Probe(_) => {}
+            }
+        }
+        self.pump(outputs);
     }
 
     fn pass(&mut self, wait: Duration) {
@@ -109,7 +146,7 @@ impl World {
 
     fn register(&mut self, fsname: &str, id: TargetId, uuid: u128) -> Result<MgsReply, Status> {
         let target = TargetConfig { id, uuid, nids: vec!["127.0.0.1:7988".into()], is_active: true };
-        self.ask(MgsRequest::Register { fsname: fsname.into(), target }, Kind::Modifying)
+        self.ask(MgsRequest::Register { fsname: fsname.into(), target, is_taken: false }, Kind::Modifying)
     }
 }
 
@@ -195,7 +232,7 @@ fn a_target_keeps_the_addresses_of_its_other_nodes() {
     let mut register = |nids: &[&str]| {
         let nids = nids.iter().map(|nid| (*nid).to_owned()).collect();
         let target = TargetConfig { id: TargetId::ost(0), uuid: 9, nids, is_active: true };
-        let request = MgsRequest::Register { fsname: "nodes".into(), target };
+        let request = MgsRequest::Register { fsname: "nodes".into(), target, is_taken: false };
         match world.ask(request, Kind::Modifying) {
             Ok(MgsReply::Config(config)) => config.targets[0].nids.join(" "),
             other => panic!("{other:?}"),

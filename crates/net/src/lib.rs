@@ -9,7 +9,9 @@
 //! - [`Helpers`]: threads for frames of much work for which nobody waits yet: what is read ahead or written behind.
 //! - [`Router`]: finds the machine or the connection for a frame. Frames are datagrams; what cannot be sent is dropped,
 //!   because the machines send again.
+//! - [`ask`]: one question to whoever is at an address, beside the router.
 
+mod ask;
 pub mod backlogs;
 pub mod clock;
 pub mod connection;
@@ -19,6 +21,7 @@ pub mod router;
 pub mod run;
 pub mod timer;
 
+pub use ask::ask;
 pub use helpers::Helpers;
 pub use owner::{Lateness, Owner, OwnerOptions};
 pub use router::{Port, Router, Unreached};

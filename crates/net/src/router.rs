@@ -8,7 +8,7 @@ use crate::clock;
 use crate::connection::{Connection, Held};
 use crate::helpers::Helpers;
 use crate::run::{self, Runnable};
-use base::{ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
+use base::{ClientId, ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -45,6 +45,7 @@ pub trait Port: Runnable {
 }
 
 pub struct Router {
+    process: ClientId,
     local: RwLock<HashMap<Endpoint, Arc<dyn Port>>>,
     learned: RwLock<HashMap<Endpoint, Arc<Connection>>>,
     routes: Mutex<HashMap<TargetId, Route>>,
@@ -114,6 +115,7 @@ impl Router {
 
     fn accepting(connections_max: usize) -> Arc<Router> {
         Arc::new_cyclic(|me| Router {
+            process: ClientId(clock::random_u128()),
             local: RwLock::default(),
             learned: RwLock::default(),
             routes: Mutex::default(),
@@ -128,6 +130,11 @@ impl Router {
             helpers: OnceLock::new(),
             me: Weak::clone(me),
         })
+    }
+
+    /// As what this process calls the management server: no other one has the name, nor will this one when it is started again.
+    pub fn process(&self) -> ClientId {
+        self.process
     }
 
     /// `tell` is called when an established connection to a target has ended: its sessions need not wait for their

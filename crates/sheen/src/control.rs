@@ -204,7 +204,7 @@ pub struct TargetStatus {
     #[serde(with = "path_words")]
     pub dir: PathBuf,
     pub nid: String,
-    /// `active`, `recovering`, `failed`; `waiting` for the management server, without which nobody finds it; `standby` where another server owns it; `silent` when its process does not answer,
+    /// `active`, `recovering`, `failed`; `waiting` for the management server, without which nobody finds it; `refused` where another process serves it; `standby` where another server owns it; `silent` when its process does not answer,
     /// `down` when nobody serves it.
     pub state: String,
     /// Filled by whoever asked; 0 when down.

@@ -289,7 +289,7 @@ impl Node {
             pid: 0,
             recovery: target.recovery(),
             owner: failover.and_then(|failover| failover.owner(target.id)),
-            alert: target.trouble(),
+            alert: self.elsewhere(target.id).or_else(|| target.trouble()),
             unserved: target.damage(),
         });
         let refused = self.targets.refused().iter().map(|refused| TargetStatus {
@@ -309,6 +309,7 @@ impl Node {
 
     fn state_of(&self, target: &Target) -> &'static str {
         match target.state() {
+            state if state != status::FENCED && self.elsewhere(target.id).is_some() => status::REFUSED,
             "active" if self.is_hidden(target.id) => status::WAITING,
             state => state,
         }
@@ -316,7 +317,8 @@ impl Node {
 
     /// Why targets of this process are not served, a line for each.
     pub(super) fn refusals(&self) -> Vec<String> {
-        self.targets.refused().iter().map(|refused| refused.why.clone()).collect()
+        let refused = self.targets.refused().iter().map(|refused| refused.why.clone());
+        refused.chain(self.all_elsewhere()).collect()
     }
 
     /// What it serves is missed when it dies.

@@ -21,6 +21,8 @@ use std::time::Duration;
 pub const FENCED: &str = "failed";
 /// The state of a target that works, and that nobody can find: the management server has not taken it since its process began.
 pub const WAITING: &str = "waiting";
+/// The state of a target that another process serves: here nobody is served.
+pub const REFUSED: &str = "refused";
 /// The state of a target whose process lives and says nothing.
 pub const SILENT: &str = "silent";
 /// The state of a target that nobody serves.

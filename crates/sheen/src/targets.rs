@@ -1,6 +1,8 @@
 //! The targets of this process: each a machine on its stores, with an owner.
 
+mod door;
 mod mgs_rows;
+mod prober;
 
 use crate::cluster::Identity;
 use crate::control::{self, RecoveryStatus};
@@ -11,11 +13,13 @@ use crate::target_dir::TargetDir;
 use anyhow::{Context, Result, anyhow};
 use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind, Time};
+use door::Door;
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
 pub use mgs_rows::{InEtcd, MgsRows, Trouble};
-use net::{Lateness, Owner, OwnerOptions, Router, Timer};
+use net::{Lateness, Owner, OwnerOptions, Port, Router, Timer};
 use oss::{Oss, OssEvent, OssOptions};
+use prober::Prober;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -47,6 +51,10 @@ pub struct Target {
     disk: Option<Arc<MetaDisk>>,
     objects: Option<Arc<ObjectDisk>>,
     is_fenced: Arc<AtomicBool>,
+    /// Who comes to it.
+    door: Arc<dyn Port>,
+    /// Nobody comes to it, and nothing that it says leaves.
+    is_barred: Arc<AtomicBool>,
     trouble: Trouble,
     router: Arc<Router>,
     _dir: TargetDir,
@@ -157,7 +165,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     let open = || open_meta(&dir, shared.no_sync, hook.notice());
     let now = net::clock::now();
     let device = device_number(&dir.path).with_context(cannot)?;
-    let trouble = Trouble::default();
+    let (trouble, is_barred) = (Trouble::default(), Arc::<AtomicBool>::default());
     let (mut disk, mut objects) = (None, None);
     let epoch;
     let meta: Arc<dyn MetaStore>;
@@ -175,7 +183,16 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             }
             let machine = Mgs::open(rows, options).with_context(cannot)?;
             epoch = machine.core().epoch();
-            Served::Mgs(own(machine, &dir, shared, || mgs::Input::Tick, mgs::Input::Frame))
+            let prober = Arc::new(Prober::default());
+            let asking = Arc::clone(&prober);
+            let perform = perform(&dir, shared, &is_barred);
+            let perform = move |output| match output {
+                mgs::Output::Probe(probe) => asking.start(probe),
+                output => perform(output),
+            };
+            let owner = own(machine, shared, || mgs::Input::Tick, mgs::Input::Frame, perform);
+            prober.fill(&owner);
+            Served::Mgs(owner)
         }
         TargetKind::Mdt => {
             let rows = Arc::clone(disk.insert(Arc::new(open().with_context(cannot)?)));
@@ -190,11 +207,12 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
                 recovery_window: RECOVERY_WINDOW,
                 root_owner: crate::sys::owner(),
             };
-            let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
-            Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
+            let perform = perform(&dir, shared, &is_barred);
+            Served::Mds(own(machine, shared, || mds::Input::Tick, mds::Input::Frame, perform))
         }
         TargetKind::Ost => {
             let rows = Arc::clone(disk.insert(Arc::new(open().with_context(cannot)?)));
@@ -207,13 +225,21 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let data = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
             let data = Arc::clone(objects.insert(Arc::new(data)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
-            let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
-            Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
+            let perform = perform(&dir, shared, &is_barred);
+            Served::Oss(own(machine, shared, || oss::Input::Tick, oss::Input::Frame, perform))
         }
     };
+    let machine: Arc<dyn Port> = match &served {
+        Served::Mgs(owner) => owner.clone(),
+        Served::Mds(owner) => owner.clone(),
+        Served::Oss(owner) => owner.clone(),
+    };
+    let router = Arc::clone(shared.router);
+    let door = Arc::new(Door { machine, uuid: dir.uuid, router: Arc::clone(&router) });
     let target = Target {
         id: dir.id,
         fsname: dir.fsname.clone(),
@@ -224,11 +250,14 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
         disk,
         objects,
         is_fenced: Arc::default(),
+        door,
+        is_barred,
         trouble,
-        router: Arc::clone(shared.router),
+        router,
         _dir: dir,
     };
     target.fill_hook(&hook);
+    target.open();
     tracing::info!(target = %target.id, dir = %target.path.display(), "serving");
     Ok(target)
 }
@@ -253,15 +282,16 @@ fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<Me
 }
 
 /// Where it is noted what clients hold at a target: in the run directory, which is memory where it should be. Without one every client
-/// is waited for.
-fn held_path(uuid: u128) -> PathBuf {
+/// is waited for. A copy of a target has a note of its own: it may be opened while the original is served from the same machine.
+fn held_path(target: &TargetDir) -> Result<PathBuf> {
     let dir = control::run_dir().join("held");
     let made = control::make_run_dir()
         .and_then(|_| Ok(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?));
     if let Err(error) = made {
         tracing::info!("what clients hold is not noted: {error:#}");
     }
-    dir.join(format!("{uuid:032x}"))
+    let place = std::fs::metadata(&target.path)?;
+    Ok(dir.join(format!("{:032x}-{:x}-{:x}", target.uuid, place.dev(), place.ino())))
 }
 
 /// Where stores tell each other of errors of write-back.
@@ -292,6 +322,7 @@ impl Perform for mgs::Output {
         match self {
             mgs::Output::Send(frame) => return Some(frame),
             mgs::Output::Event(event) => log_mgs_event(target, &event),
+            mgs::Output::Probe(_) => {}
         }
         None
     }
@@ -317,24 +348,32 @@ impl Perform for oss::Output {
     }
 }
 
+/// Sends the frames of a target, and logs its events.
+fn perform<O: Perform>(
+    dir: &TargetDir,
+    shared: &Shared<'_>,
+    is_barred: &Arc<AtomicBool>,
+) -> impl Fn(O) + Send + Sync + use<O> {
+    let (id, sending, is_barred) = (dir.id, Arc::clone(shared.router), Arc::clone(is_barred));
+    move |output: O| {
+        if let Some(frame) = output.frame(id).filter(|_| !is_barred.load(Ordering::Acquire)) {
+            sending.send(frame);
+        }
+    }
+}
+
 fn own<M>(
     machine: M,
-    dir: &TargetDir,
     shared: &Shared<'_>,
     tick: fn() -> M::Input,
     frame: fn(Frame) -> M::Input,
+    perform: impl Fn(M::Output) + Send + Sync + 'static,
 ) -> Arc<Owner<M>>
 where
     M: Machine + Send + 'static,
     M::Input: Send + 'static,
-    M::Output: Perform + Send + 'static,
+    M::Output: Send + 'static,
 {
-    let (id, sending) = (dir.id, Arc::clone(shared.router));
-    let perform = move |output: M::Output| {
-        if let Some(frame) = output.frame(id) {
-            sending.send(frame);
-        }
-    };
     let options = OwnerOptions {
         tick,
         frame,
@@ -342,9 +381,7 @@ where
         timer: Arc::clone(shared.timer),
         lateness: Some(Lateness::OF_SERVERS),
     };
-    let owner = Owner::new(machine, options);
-    shared.router.add_local(Endpoint::Target(id), owner.clone());
-    owner
+    Owner::new(machine, options)
 }
 
 impl Target {
@@ -512,7 +549,7 @@ impl Target {
     /// the caller, which must not stand still with the target.
     pub fn say_goodbye(&self) -> bool {
         match &self.served {
-            Served::Mds(owner) if !self.has_failed() => {
+            Served::Mds(owner) if !self.has_failed() && !self.is_barred.load(Ordering::Acquire) => {
                 owner.post(mds::Input::Leave);
                 true
             }
@@ -526,6 +563,18 @@ impl Target {
             Served::Mds(owner) => owner.try_with(|machine| machine.has_left()).unwrap_or(false),
             Served::Mgs(_) | Served::Oss(_) => true,
         }
+    }
+
+    /// Whoever comes is served, and whom it calls hears it.
+    pub fn open(&self) {
+        self.is_barred.store(false, Ordering::Release);
+        self.router.add_local(Endpoint::Target(self.id), Arc::clone(&self.door));
+    }
+
+    /// Another process serves it: here it is as if it were not served at all.
+    pub fn bar(&self) {
+        self.is_barred.store(true, Ordering::Release);
+        self.leave();
     }
 
     /// Takes no more requests.
@@ -603,6 +652,10 @@ fn log_mgs_event(target: TargetId, event: &MgsEvent) {
         }
         MgsEvent::RegistrationRefused { fsname, target } => {
             tracing::warn!(fsname, %target, "refused: another target has this index");
+        }
+        MgsEvent::CopyRefused { fsname, target, at, copy_at } => {
+            let copy_at = copy_at.join(",");
+            tracing::warn!(fsname, %target, at, copy_at, "refused: another process serves this target");
         }
         MgsEvent::ParamSet { fsname, path, version } => {
             tracing::info!(fsname, path, version, "parameter set")

@@ -20,6 +20,7 @@ use crate::sweep::Shared;
 use crate::{Outcome, Violation};
 use base::{ClusterConfig, Duration, Endpoint, Now, Rng, TargetId, Time, WallTime, limits};
 use client::{Input, mgc};
+use mgs::Probe;
 use seat::Seat;
 use slow::{LeaseClock, Slow};
 use std::cmp::{Ordering, Reverse};
@@ -353,11 +354,18 @@ impl Churn {
         for effect in effects {
             match effect {
                 Effect::Send(frame) => self.post_frame(frame),
+                Effect::Probe(probe) => self.on_probe(&probe),
                 Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
                 Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
                 Effect::Core(event) => self.on_core(id, &event),
             }
         }
+    }
+
+    /// Whoever is asked answers at once.
+    fn on_probe(&mut self, probe: &Probe) {
+        let found = self.servers.get(&probe.target).map(|server| server.serves(probe)).unwrap_or_default();
+        self.on_server(TargetId::MGT, |server, now, out| server.on_probed(now, probe.id, found, out));
     }
 
     fn on_core(&mut self, id: TargetId, event: &CoreEvent) {

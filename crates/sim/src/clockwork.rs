@@ -17,6 +17,7 @@ use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Now, TargetId, TargetKind, Time, Transno, WallTime, limits,
 };
 use client::{Event as ClientEvent, Notify, NotifyId};
+use mgs::Probe;
 use std::collections::{BTreeMap, BTreeSet};
 use target::CoreEvent;
 use wire::{Frame, FrameKind, PeerRequest, Request};
@@ -319,11 +320,18 @@ impl Clockwork {
         for effect in effects {
             match effect {
                 Effect::Send(frame) => self.post(DELAY, Event::Deliver(frame)),
+                Effect::Probe(probe) => self.on_probe(&probe),
                 Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
                 Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
                 Effect::Core(event) => self.on_core(id, &event),
             }
         }
+    }
+
+    /// Whoever is asked answers at once.
+    fn on_probe(&mut self, probe: &Probe) {
+        let found = self.servers.get(&probe.target).map(|server| server.serves(probe)).unwrap_or_default();
+        self.on_server(TargetId::MGT, |server, now, out| server.on_probed(now, probe.id, found, out));
     }
 
     fn on_core(&mut self, id: TargetId, event: &CoreEvent) {

@@ -7,7 +7,7 @@ use base::{
 };
 use client::mgc::{self, Mgc};
 use mds::{Mds, MdsEvent, MdsOptions};
-use mgs::{Mgs, MgsEvent, MgsOptions};
+use mgs::{Found, Mgs, MgsEvent, MgsOptions, Probe};
 use oss::{Oss, OssEvent, OssOptions};
 use std::sync::Arc;
 use store::memory::Kept;
@@ -30,6 +30,8 @@ pub enum Engine {
 /// What a target put out.
 pub enum Effect {
     Send(Frame),
+    /// Of the management server, answered by `Server::serves` of its target.
+    Probe(Probe),
     Core(CoreEvent),
     Note(String),
     /// What can go wrong only with a device, or because something is not what it must be.
@@ -151,12 +153,31 @@ impl Server {
         if self.id.kind == TargetKind::Mgt {
             return self.settle();
         }
-        let registration = target_config(self.id);
+        let registration = TargetConfig { nids: vec![self.nid()], ..target_config(self.id) };
         self.mgc = new_mgc(Server::caller(self.id, self.start_count), vec![registration]);
         self.mgc(now, mgc::Input::Start, out);
         if self.id.kind == TargetKind::Mdt {
             self.mds(now, mds::Input::Config(config.clone()), out);
         }
+        self.settle();
+    }
+
+    /// A process is started on the one of two machines on which the one before it was not.
+    fn nid(&self) -> String {
+        format!("sim{}", self.start_count % 2)
+    }
+
+    /// What its process answers to a probe, if there is one at an address that is asked.
+    pub fn serves(&self, probe: &Probe) -> Vec<Found> {
+        let nid = self.nid();
+        let is_asked = self.engine.is_some() && probe.nids.contains(&nid);
+        let process = Server::caller(self.id, self.start_count);
+        is_asked.then_some(Found { nid, process }).into_iter().collect()
+    }
+
+    /// To the management server.
+    pub fn on_probed(&mut self, now: Now, id: u64, found: Vec<Found>, out: &mut Vec<Effect>) {
+        self.mgs(now, mgs::Input::Probed { id, found }, out);
         self.settle();
     }
 
@@ -208,6 +229,7 @@ impl Server {
         }
         out.extend(outputs.into_iter().map(|output| match output {
             mgs::Output::Send(frame) => Effect::Send(frame),
+            mgs::Output::Probe(probe) => Effect::Probe(probe),
             mgs::Output::Event(MgsEvent::Core(event)) => Effect::Core(event),
             mgs::Output::Event(event) => Effect::Note(format!("{event:?}")),
         }));
@@ -229,6 +251,10 @@ impl Server {
                 }
                 mgc::Output::Registered(target) => {
                     self.mgc(now, mgc::Input::Announce(target, self.epoch), out);
+                }
+                // In a cluster without copies of targets.
+                mgc::Output::Elsewhere { target, .. } => {
+                    out.push(Effect::Failed(format!("{target} is taken for a copy of itself")));
                 }
                 mgc::Output::Started(target, epoch) => {
                     self.mds(now, mds::Input::TargetStarted(target, epoch), out);

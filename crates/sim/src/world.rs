@@ -52,6 +52,8 @@ enum Event {
     Deliver(Frame),
     Sync(TargetId),
     Start(TargetId),
+    /// Somebody is asked, or is not to be found.
+    Probe(mgs::Probe),
     Notify(usize, u64, NotifyId, Notify),
     Heal(Cut),
     Crash(TargetId, bool),

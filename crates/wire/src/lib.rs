@@ -18,6 +18,7 @@ pub mod ost;
 pub mod peer;
 pub mod session;
 mod software;
+mod taken;
 mod unknown;
 
 pub use frame::{Frame, FrameKind, WireError, flags};
@@ -62,6 +63,11 @@ pub enum Request {
     ReplayDone = 4,
     /// Before the replays, to a target that orders them by what they touch (`session::features::has_manifests`). -> Done
     Manifest(Manifest) = 5,
+    /// Which process serves this target? Asked without a session, on a connection of its own, and answered for the machine of the target by
+    /// its process, which may know that it lives while its device stands still. -> ServedBy; who does not have this target may say nothing
+    WhoServes {
+        target_uuid: u128,
+    } = 6,
     Lock(LockRequest) = 10,
     Mdt(MdtRequest) = 20,
     Ost(OstRequest) = 30,
@@ -83,6 +89,10 @@ pub enum Reply {
     /// Nothing but the header.
     Done = 0,
     Connected(ConnectReply) = 1,
+    /// As what that process calls the management server.
+    ServedBy {
+        process: base::ClientId,
+    } = 2,
     Locked(LockGrant) = 10,
     Mdt(MdtReply) = 20,
     Ost(OstReply) = 30,

@@ -10,8 +10,14 @@ pub enum MgsRequest {
     /// Answered at once when the configuration is newer than `known_version`, else when it changes or after a few
     /// seconds. -> Config
     GetConfig { fsname: String, known_version: u64 } = 1,
-    /// A target says where it is, each time it starts. -> Config
-    Register { fsname: String, target: TargetConfig } = 2,
+    /// A target says where it is, each time it starts. Where it was before somebody may serve it still: he is asked, unless the target
+    /// `is_taken`, by a server that owns it. -> Config, or `Busy`
+    Register {
+        fsname: String,
+        target: TargetConfig,
+        #[borsh(serialize_with = "crate::taken::serialize", deserialize_with = "crate::taken::deserialize")]
+        is_taken: bool,
+    } = 2,
     /// `lctl set_param -P`; an empty value takes the parameter out. -> Config
     SetParam { fsname: String, path: String, value: Option<String> } = 3,
     /// -> Filesystems

@@ -11,6 +11,7 @@ impl Request {
             Request::Ping { .. } => "ping",
             Request::ReplayDone => "replay_done",
             Request::Manifest(_) => "replay_manifest",
+            Request::WhoServes { .. } => "who_serves",
             Request::Lock(LockRequest::Enqueue { .. }) => "ldlm_enqueue",
             Request::Lock(LockRequest::Cancel { .. }) => "ldlm_cancel",
             Request::Lock(LockRequest::Replay { .. }) => "ldlm_replay",

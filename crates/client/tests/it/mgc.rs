@@ -18,6 +18,11 @@ struct Process {
     renewals_sent: usize,
     renewed: Vec<Time>,
     lapsed: Vec<Vec<Life>>,
+    registered: usize,
+    /// For each time that a target was found elsewhere: whether it is for good.
+    elsewhere: Vec<bool>,
+    /// Who is asked whether he serves a target says that he does.
+    is_served_elsewhere: bool,
     unheard_count: usize,
     changed: Vec<(u64, Result<u64, Status>)>,
     /// Of the last configuration.
@@ -38,6 +43,9 @@ impl Process {
             renewals_sent: 0,
             renewed: Vec::new(),
             lapsed: Vec::new(),
+            registered: 0,
+            elsewhere: Vec::new(),
+            is_served_elsewhere: false,
             unheard_count: 0,
             changed: Vec::new(),
             params: Vec::new(),
@@ -58,6 +66,8 @@ impl Process {
                     self.unheard_count += 1;
                     self.is_lost = self.follows;
                 }
+                Output::Registered(_) => self.registered += 1,
+                Output::Elsewhere { is_for_good, .. } => self.elsewhere.push(is_for_good),
                 Output::Config(config) => self.params = config.params,
                 Output::Changed { id, result } => self.changed.push((id, result)),
                 _ => {}
@@ -87,6 +97,10 @@ impl Process {
             self.now.time = self.now.time.after(STEP);
             let sent = self.mgs.on_tick(self.now);
             self.take(sent);
+            if self.is_served_elsewhere {
+                let found = self.mgs.find(self.now);
+                self.take(found);
+            }
             if std::mem::take(&mut self.is_lost) {
                 self.input(Input::ConnectionLost);
             }
@@ -242,4 +256,47 @@ fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
     process.is_cut_off = false;
     process.pass(Duration::from_secs(30));
     assert_eq!(process.changed[1..], [(6, Err(Status::Evicted))]);
+}
+
+/// A process with a copy of OST0, which another one has registered elsewhere.
+fn with_a_copy() -> Process {
+    let mut process = Process::new();
+    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Start);
+    process.pass(Duration::from_secs(5));
+    process.input(Input::Disconnect);
+    process.pass(Duration::from_secs(1));
+    assert!(std::mem::take(&mut process.registered) > 0);
+    let copy = base::TargetConfig { nids: vec!["copy:7988".to_owned()], ..target(TargetId::ost(0)) };
+    process.mgc = Mgc::new(ClientId(78), "test", "there", vec![copy]);
+    process.is_served_elsewhere = true;
+    process.input(Input::Start);
+    process
+}
+
+/// The other one may be restarted at any time, and the copy is not to take its place in between.
+#[test]
+fn a_target_that_is_served_elsewhere_asks_a_few_times_and_then_never_again() {
+    let mut process = with_a_copy();
+    process.pass(Duration::from_secs(30));
+    assert_eq!(process.elsewhere, [false, false, false, false, true]);
+    let asked = process.mgs.probes.len();
+    assert_eq!(asked, 5);
+    process.is_served_elsewhere = false;
+    process.pass(Duration::from_secs(60));
+    // Nor does it when the management server is a new one, who knows nobody.
+    process.mgs = Management::new(process.now);
+    process.input(Input::ConnectionLost);
+    process.pass(Duration::from_secs(60));
+    assert_eq!((process.registered, process.mgs.probes.len()), (0, 0));
+}
+
+#[test]
+fn a_target_takes_the_place_of_a_process_that_was_just_ending() {
+    let mut process = with_a_copy();
+    process.pass(Duration::from_secs(3));
+    assert!(!process.elsewhere.is_empty() && !process.elsewhere.contains(&true), "{:?}", process.elsewhere);
+    process.is_served_elsewhere = false;
+    process.pass(Duration::from_secs(10));
+    assert_eq!(process.registered, 1);
 }

@@ -142,7 +142,7 @@ fn mgs() {
         &[|| mgs::Input::Durable, || mgs::Input::Tick],
         |output| match output {
             mgs::Output::Send(frame) => Some(frame),
-            mgs::Output::Event(_) => None,
+            mgs::Output::Event(_) | mgs::Output::Probe(_) => None,
         },
     );
 }

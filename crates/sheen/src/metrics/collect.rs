@@ -17,8 +17,16 @@ use store::{MetaStore, ObjectStore, Space};
 use store_disk::MetaDisk;
 
 /// The states of a target, as `TargetStatus` has them.
-const STATES: [&str; 7] =
-    ["active", "recovering", status::WAITING, "standby", status::FENCED, status::SILENT, status::DOWN];
+const STATES: [&str; 8] = [
+    "active",
+    "recovering",
+    status::WAITING,
+    "standby",
+    status::REFUSED,
+    status::FENCED,
+    status::SILENT,
+    status::DOWN,
+];
 /// Lustre's word for a session that works.
 const CONNECTED: &str = "FULL";
 

@@ -2,14 +2,16 @@
 
 use super::{Node, lock};
 use crate::control::MgsStatus;
+use crate::nid;
 use crate::params;
 use crate::sys;
 use crate::targets::Targets;
 use anyhow::{Result, bail};
-use base::{ClientId, ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
+use base::{ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
 use client::mgc::{self, Mgc};
 use net::{Owner, OwnerOptions, Router, Timer, Unreached};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,6 +74,8 @@ pub(super) struct Known {
     params_wanted: u64,
     params_applied: u64,
     registered: BTreeSet<TargetId>,
+    /// Targets of this process that another one serves.
+    elsewhere: BTreeMap<TargetId, Elsewhere>,
     pub(super) refused: Option<String>,
     /// How often it has said that it does not know the file system.
     unknown_count: usize,
@@ -80,6 +84,14 @@ pub(super) struct Known {
     last_change: u64,
     /// Who waits for an answer of another kind.
     questions: BTreeMap<u64, Sender<Result<MgsReply, Status>>>,
+}
+
+/// A target that is served by another process.
+struct Elsewhere {
+    /// What an operator is told, in one line.
+    text: String,
+    /// The management server is not asked any more.
+    is_for_good: bool,
 }
 
 /// The latest configuration whose parameters this process has.
@@ -111,7 +123,7 @@ impl Node {
         registrations: Vec<TargetConfig>,
         timer: Arc<Timer>,
     ) {
-        let id = ClientId(net::clock::random_u128());
+        let id = self.router.process();
         let machine = Mgc::new(id, fsname, &self.own_nid(), registrations);
         let node = Arc::clone(self);
         let owner = Owner::new(
@@ -205,9 +217,9 @@ impl Node {
             Output::Config(config) => self.on_config(config),
             Output::Registered(target) => {
                 tracing::info!(%target, "registered");
-                self.announce(target);
-                lock(&self.known).registered.insert(target);
+                self.on_registered(target);
             }
+            Output::Elsewhere { target, is_for_good } => self.on_elsewhere(target, is_for_good),
             Output::Refused { target, status } => {
                 let text = format!(
                     "the management server does not take {target}: {status}; is another target registered under this index?"
@@ -253,7 +265,8 @@ impl Node {
         }
         // With a lease to be renewed the thread of this session must not stand still with a target.
         let is_aside = self.failover.get().is_some();
-        for target in self.targets.iter() {
+        // Another process may serve what the management server has not taken yet: that one's sessions with others are not to be broken.
+        for target in self.targets.iter().filter(|target| is_aside || !self.is_hidden(target.id)) {
             target.set_config(&config, is_aside);
         }
         let mounts = lock(&self.mounts).clone();
@@ -266,12 +279,64 @@ impl Node {
         known.params_wanted += 1;
     }
 
+    /// The management server has taken a target of this process, which serves it from now on, if it did not before.
+    fn on_registered(&self, registered: TargetId) {
+        let (is_new, was_elsewhere, newest) = {
+            let mut known = lock(&self.known);
+            let was_elsewhere = known.elsewhere.remove(&registered).is_some();
+            (known.registered.insert(registered), was_elsewhere, known.newest.clone())
+        };
+        if let Some(target) = self.targets.iter().find(|target| target.id == registered) {
+            let is_stopping = lock(&self.is_stopping);
+            if was_elsewhere && !*is_stopping {
+                target.open();
+            }
+            drop(is_stopping);
+            if let Some(config) = newest.filter(|_| is_new) {
+                target.set_config(&config, self.failover.get().is_some());
+            }
+        }
+        self.announce(registered);
+    }
+
+    /// Another process serves a target of this one: it is to be seen here that it does, and what to do, and nothing is served.
+    fn on_elsewhere(&self, id: TargetId, is_for_good: bool) {
+        let Some(target) = self.targets.iter().find(|target| target.id == id) else { return };
+        target.bar();
+        let mut known = lock(&self.known);
+        known.registered.remove(&id);
+        let config = known.newest.as_ref();
+        let nids = config.and_then(|config| config.targets.iter().find(|known| known.id == id));
+        let nids = nids.map(|known| known.nids.clone()).unwrap_or_default();
+        let text = elsewhere(id, &target.path, &nids, &self.addresses);
+        if is_for_good {
+            tracing::error!("{text}");
+        } else {
+            tracing::info!(target = %id, "another process serves it; the management server is asked again");
+        }
+        known.elsewhere.insert(id, Elsewhere { text, is_for_good });
+    }
+
+    /// What an operator is to do about a target that another process serves.
+    pub(super) fn elsewhere(&self, target: TargetId) -> Option<String> {
+        lock(&self.known).elsewhere.get(&target).map(|elsewhere| elsewhere.text.clone())
+    }
+
+    /// The same of all targets here.
+    pub(super) fn all_elsewhere(&self) -> Vec<String> {
+        lock(&self.known).elsewhere.values().map(|elsewhere| elsewhere.text.clone()).collect()
+    }
+
     /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
     /// trying while they are served.
     pub(super) fn wait_registered(&self, wanted: &[TargetId]) -> Result<()> {
+        let is_settled = |known: &Known, id: &TargetId| {
+            let is_elsewhere = known.elsewhere.get(id).is_some_and(|elsewhere| elsewhere.is_for_good);
+            is_elsewhere || known.registered.contains(id)
+        };
         let is_done = |known: &Known| {
             known.refused.is_some()
-                || (known.in_force.is_some() && wanted.iter().all(|id| known.registered.contains(id)))
+                || (known.in_force.is_some() && wanted.iter().all(|id| is_settled(known, id)))
         };
         let known = self.wait_at_start(CONFIG_TIMEOUT, is_done)?;
         if let Some(refused) = &known.refused {
@@ -493,6 +558,20 @@ fn not_heard(mgs: &str, unreached: &[Unreached]) -> String {
         }
         _ => format!("the management server at {mgs} does not answer ({}); is it running?", why.join("; ")),
     }
+}
+
+/// That a target is not served here, since it is elsewhere. `nids`: where it is or was, `here` among them perhaps.
+fn elsewhere(id: TargetId, dir: &Path, nids: &[String], here: &[String]) -> String {
+    let format = |nids: Vec<&String>| {
+        nids.into_iter().map(|nid| nid::format_nid(nid)).collect::<Vec<String>>().join(" or ")
+    };
+    format!(
+        "{id} is served at {}, and not here, at {}, from {}, which is a copy of it or what it was copied from: end this server; or, if \
+         this is the one to keep, end the other one first, then start this one again",
+        format(nids.iter().filter(|nid| !here.contains(nid)).collect()),
+        format(here.iter().collect()),
+        dir.display()
+    )
 }
 
 /// That somebody waits for the management server, and what is known of why.

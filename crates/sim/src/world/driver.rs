@@ -3,6 +3,9 @@
 use super::*;
 use crate::frames::short;
 
+/// Longer than the management server waits for it, at times.
+const PROBE_NS_MAX: u64 = 2_500_000_000;
+
 impl World {
     pub(super) fn post(&mut self, after: Duration, event: Event) {
         self.posted += 1;
@@ -66,6 +69,13 @@ impl World {
                 if self.servers.get(&id).is_some_and(|server| server.engine.is_none()) {
                     self.start(id);
                 }
+            }
+            Event::Probe(probe) => {
+                let found = self.servers.get(&probe.target).map(|server| server.serves(&probe));
+                let found = found.unwrap_or_default();
+                self.on_server(TargetId::MGT, |server, now, _, out| {
+                    server.on_probed(now, probe.id, found, out);
+                });
             }
             Event::Crash(id, is_power) => self.crash(id, is_power),
             Event::Evict(id, client) => {
@@ -137,6 +147,11 @@ impl World {
     pub(super) fn on_effect(&mut self, id: TargetId, effect: Effect) {
         match effect {
             Effect::Send(frame) => self.post_frame(frame),
+            Effect::Probe(probe) => {
+                self.count("probe");
+                let takes = Duration::from_nanos(self.rng.below(PROBE_NS_MAX));
+                self.post(takes, Event::Probe(probe));
+            }
             Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
             Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
             Effect::Core(event) => {

@@ -156,7 +156,11 @@ impl World {
         }
         self.fill_disks(BTreeSet::new());
         self.trace(|| format!("{id} dies (power failure: {is_power})"));
-        self.wire.retain(|_, event| !matches!(event, Event::Sync(of) if *of == id));
+        self.wire.retain(|_, event| match event {
+            Event::Sync(of) => *of != id,
+            Event::Probe(_) => id != TargetId::MGT,
+            _ => true,
+        });
         self.check_disks_after_crash();
         let down = match self.rng.below(4) {
             0 => self.rng.below(10_000_000_000),

@@ -1,5 +1,7 @@
 //! A file system that runs gets more targets, and loses one again: who has it mounted sees what joins, and uses it.
 
+mod copies;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,6 +23,7 @@ pub static SUITE: Suite = Suite { name: "grow", bed: Bed::Own, cases: CASES, rou
 static CASES: &[Case] = &[
     Case { name: "an_ost_joins_and_is_drained", seconds: 180, run: ost },
     Case { name: "an_mdt_joins_and_is_drained", seconds: 180, run: mdt },
+    Case { name: "a_copy_beside_the_original_is_refused", seconds: 180, run: copies::refused },
 ];
 
 /// Bounds a hang only.

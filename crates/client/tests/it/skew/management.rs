@@ -18,6 +18,8 @@ pub struct Management {
     machine: Mgs<MemoryMeta>,
     caller: Option<Import>,
     answers: BTreeMap<Ticket, Result<Reply, Status>>,
+    /// Which it has put out, in their order.
+    pub probes: Vec<mgs::Probe>,
 }
 
 impl Management {
@@ -30,7 +32,7 @@ impl Management {
             active_until: None,
         };
         let machine = Mgs::open(Arc::clone(&store), options).expect("the store is sound");
-        Management { store, machine, caller: None, answers: BTreeMap::new() }
+        Management { store, machine, caller: None, answers: BTreeMap::new(), probes: Vec::new() }
     }
 
     /// Who asks: a process.
@@ -92,6 +94,14 @@ impl Management {
         (ticket, self.on_caller(out))
     }
 
+    /// Another process serves the target of the last probe, where it was.
+    pub fn find(&mut self, now: Now) -> Vec<Frame> {
+        let Some(probe) = self.probes.last() else { return Vec::new() };
+        let nid = probe.nids.first().cloned().unwrap_or_default();
+        let found = vec![mgs::Found { nid, process: ClientId(1) }];
+        self.input(now, mgs::Input::Probed { id: probe.id, found })
+    }
+
     pub fn take_answer(&mut self, ticket: Ticket) -> Option<Result<Reply, Status>> {
         self.answers.remove(&ticket)
     }
@@ -103,6 +113,10 @@ impl Management {
         let sent = out.into_iter().filter_map(|output| match output {
             mgs::Output::Send(frame) => Some(frame),
             mgs::Output::Event(_) => None,
+            mgs::Output::Probe(probe) => {
+                self.probes.push(probe);
+                None
+            }
         });
         sent.collect()
     }
