@@ -30,6 +30,9 @@ use wire::{LockGrant, LockMode, LockPolicy, LockRequest, OstReply, OstRequest, R
 const OWN_UNIT_COUNT_MAX: u64 = 256;
 /// A directory that the kernel keeps locked for so long is not waited for: all names are dropped at once.
 const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
+/// The same once a call has come for which the kernel may have locked it: most are answered at once. One that waits for another mount may
+/// wait for one there that waits for this name.
+const HELD_PATIENCE: Duration = Duration::from_millis(1);
 /// The kernel is told to believe the name of a directory only when so long no lock on it has gone back: so it has to be dropped seldom. What others do
 /// regularly has other periods, most likely.
 const NAME_QUIET: Duration = Duration::from_secs(37);
@@ -509,11 +512,36 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) 
         false => Notify::InvalEntry { parent: node, name },
     };
     let dropped = ctx.notify(notify);
-    if let First::Left(_) = Race(dropped, ctx.sleep(ENTRY_PATIENCE)).await {
+    let patience = Box::pin(patience_with(ctx, node));
+    let outcome = Race(dropped, patience).await;
+    ctx.with(|state| state.forget_who_gave_up(node));
+    if let First::Left(_) = outcome {
         return Forgotten::One;
     }
     ctx.notify(Notify::IncEpoch).await;
     Forgotten::All
+}
+
+impl State {
+    /// The kernel has dropped a name in this directory: whoever waited for that waits for no call any more.
+    fn forget_who_gave_up(&mut self, node: u64) {
+        if let Some(waiting) = self.until_held.get_mut(&node) {
+            waiting.retain(|sender| !sender.is_abandoned());
+            if waiting.is_empty() {
+                self.until_held.remove(&node);
+            }
+        }
+    }
+}
+
+/// For as long as a name is waited for in a directory that nobody held.
+async fn patience_with(ctx: &Ctx, node: u64) {
+    let (sender, held) = oneshot();
+    ctx.with(|state| state.until_held.entry(node).or_default().push(sender));
+    let outcome = Race(held, ctx.sleep(ENTRY_PATIENCE)).await;
+    if let First::Left(_) = outcome {
+        ctx.sleep(HELD_PATIENCE).await;
+    }
 }
 
 /// What the kernel was told of an inode.

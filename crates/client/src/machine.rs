@@ -218,6 +218,7 @@ impl Client {
             holds.extend(state.victims(&call));
             for node in &holds {
                 *state.held.entry(*node).or_default() += 1;
+                state.until_held.remove(node);
             }
             let started = state.now.time;
             let known = CallState {
@@ -381,12 +382,14 @@ impl Machine for Client {
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();
             assert_eq!(held as usize, holds);
+            assert!(state.until_held.keys().all(|node| !state.held.contains_key(node)));
             assert_eq!(state.closing_count, state.closing.values().sum());
             assert!(state.closing_count as usize >= state.closing_handles.len());
             // Whoever waits is a task; without tasks nobody does.
             if self.executor.task_count() == 0 {
                 assert!(state.calls.is_empty());
                 assert!(state.revocations.is_empty());
+                assert!(state.until_held.is_empty());
                 assert!(state.has_sent_cancels());
                 assert!(state.enqueues.is_empty());
                 assert!(state.root.is_at_rest());

@@ -152,6 +152,8 @@ pub(crate) struct State {
     pub(crate) calls: BTreeMap<u64, CallState>,
     /// Unanswered calls for which the kernel may hold a directory, by node.
     pub(crate) held: BTreeMap<u64, u32>,
+    /// Who waits for the kernel to drop a name in a directory that no such call was about; woken when one comes.
+    pub(crate) until_held: BTreeMap<u64, Vec<Sender<()>>>,
     pub(crate) group_waiters: BTreeMap<u64, Sender<Vec<u32>>>,
     pub(crate) signal_waiters: BTreeMap<u64, Sender<Signals>>,
     pub(crate) notify_waiters: BTreeMap<NotifyId, Sender<NotifyResult>>,
@@ -246,6 +248,7 @@ impl State {
             silence_waiters: Vec::new(),
             calls: BTreeMap::new(),
             held: BTreeMap::new(),
+            until_held: BTreeMap::new(),
             group_waiters: BTreeMap::new(),
             signal_waiters: BTreeMap::new(),
             notify_waiters: BTreeMap::new(),

@@ -236,6 +236,48 @@ fn a_directory_that_the_kernel_holds_does_not_hold_up_others() {
     assert!(world.mounts[0].notified.contains(&Notify::IncEpoch));
 }
 
+/// Lets time pass for a mount whose kernel does everything at once, but drops no name.
+fn pass_without_dropping_names(world: &mut World, mount: usize) {
+    for _ in 0..10 {
+        world.pass(Duration::from_millis(1));
+        let is_entry = |(_, notify): &(_, Notify)| matches!(notify, Notify::InvalEntry { .. });
+        let stuck = std::mem::take(&mut world.mounts[mount].stuck);
+        let (entries, others): (Vec<_>, Vec<_>) = stuck.into_iter().partition(is_entry);
+        world.mounts[mount].stuck = entries;
+        for (id, _) in others {
+            world.input(mount, client::Input::Notified(id, NotifyResult::Ok));
+        }
+        world.run();
+    }
+}
+
+/// Two mounts that remove what the other one has made: each waits for a name that the other's kernel drops when its own call is answered.
+#[test]
+fn a_call_that_comes_while_a_name_is_dropped_holds_it_up_for_a_moment_only() {
+    for is_another_call_there in [false, true] {
+        let mut world = World::new(1, 1, 2);
+        let dir = world.mkdir(0, TOP, "d");
+        assert_eq!(world.lookup(0, dir, "x"), Err(ENOENT));
+        let there = world.lookup(1, TOP, "d").expect("it was made").node;
+        world.mounts[0].is_kernel_stuck = true;
+        let call = Call::Mkdir { parent: there, name: b"x".into(), mode: 0o755, umask: 0 };
+        let making = world.begin(1, call);
+        pass_without_dropping_names(&mut world, 0);
+        assert!(!world.is_answered(1, making), "the other kernel drops the name");
+        assert_eq!(world.mounts[0].stuck.len(), 1);
+        if is_another_call_there {
+            // What it sends is lost, so that it is not answered.
+            world.mounts[0].unreachable = Some(TargetId::mdt(0));
+            world.begin(0, Call::Mkdir { parent: dir, name: b"y".into(), mode: 0o755, umask: 0 });
+            world.mounts[0].unreachable = None;
+        }
+        pass_without_dropping_names(&mut world, 0);
+        assert_eq!(world.mounts[0].notified.contains(&Notify::IncEpoch), is_another_call_there);
+        assert_eq!(world.is_answered(1, making), is_another_call_there);
+        assert!(matches!(world.finish(1, making), Ok(Answer::Entry(_))));
+    }
+}
+
 #[test]
 fn a_revocation_goes_around_pages_of_reads_that_wait() {
     let mut world = World::new(1, 1, 2);
