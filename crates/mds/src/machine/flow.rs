@@ -664,6 +664,11 @@ fn is_migration(request: &Request) -> bool {
     matches!(request, Request::Mdt(MdtRequest::Migrate { .. }))
 }
 
+/// Who opens the file then writes to objects that only this layout names, and no replay of his own would bring it back.
+fn is_layout(request: &Request) -> bool {
+    matches!(request, Request::Mdt(MdtRequest::SetLayout { .. }))
+}
+
 pub(super) fn is_prepare(request: &Request) -> bool {
     matches!(request, Request::Peer(PeerRequest::Prepare { .. }))
 }

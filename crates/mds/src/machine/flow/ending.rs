@@ -47,7 +47,8 @@ impl<M: MetaStore> Mds<M> {
         let streaming = is_streamed.then(|| (self.put_streamed(run.parts, &mut batch), reply.clone()));
         self.note_opening(flow.token.client, &run.outcome);
         let waits_for_disk = self.is_remote_sync || is_migration(&flow.request);
-        let committed = match decision.is_some() && waits_for_disk {
+        let is_layout = flow.token.replay.is_none() && is_layout(&flow.request);
+        let committed = match decision.is_some() && waits_for_disk || is_layout {
             true => {
                 self.core.commit_then_reply_when_durable(now, flow.token, batch, reply, &mut self.core_out)
             }
