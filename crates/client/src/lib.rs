@@ -53,6 +53,7 @@ mod small_bytes;
 mod state;
 mod stored;
 mod telling;
+mod untold;
 mod varint;
 mod whole;
 mod xattrs;

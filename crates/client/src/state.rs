@@ -29,6 +29,7 @@ use crate::push::Pushes;
 use crate::reports;
 use crate::stats::{Stats, TargetStats};
 use crate::telling::Telling;
+use crate::untold::Untold;
 use crate::whole::Passages;
 use base::{
     ClusterConfig, Duration, Fid, LockId, Now, ObjectId, OpenHandle, Status, TargetId, TargetKind, Time,
@@ -125,6 +126,7 @@ pub(crate) struct State {
     pub(crate) listed: Listed,
     pub(crate) long_xattrs: LongXattrs,
     pub(crate) handles: BTreeMap<u64, Handle>,
+    pub(crate) untold: Untold,
     /// Of advisory locks that were taken through them.
     pub(crate) lock_owners: LockOwners,
     /// What those of directories keep.
@@ -232,6 +234,7 @@ impl State {
             listed: Listed::default(),
             long_xattrs: LongXattrs::default(),
             handles: BTreeMap::new(),
+            untold: Untold::default(),
             lock_owners: LockOwners::default(),
             listing_budget: ListingBudget::default(),
             last_handle: 0,

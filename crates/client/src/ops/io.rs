@@ -10,6 +10,7 @@ use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::append::append;
 use crate::ops::attr::{Written, data_layout, file_layout, truncate_privileges};
 use crate::ops::open::be_writer;
+use crate::ops::sync::sync_written;
 use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
 use crate::state::State;
 use crate::stored::Stored;
@@ -208,12 +209,16 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
     // Of others the kernel sends one piece at a time, and never cuts the file after them (`fuse_direct_write_iter`).
     let is_past_pages = !is_writeback && call.flags & O_DIRECT != 0;
     let is_append = call.flags & O_APPEND != 0;
+    let is_synced_here = is_direct && call.flags & O_DSYNC != 0;
     ctx.with(|state| match (is_past_pages, is_writeback) {
         (true, _) => state.begin_passing_write(node, extent, is_append),
         (false, true) => {}
         (false, false) => state.note_passing_is_over(node),
     });
-    let written = write_call(ctx, who, call, is_direct).await;
+    let mut written = write_call(ctx, who, call, is_direct).await;
+    if is_synced_here && written.is_ok() {
+        written = sync_written(ctx, node, fh).await.and(written);
+    }
     ctx.with(|state| {
         if is_past_pages {
             state.end_passing_write((node, fh), extent, written);

@@ -354,6 +354,9 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         state.handles.remove(&fh)
     });
     let Some(handle) = handle else { return Ok(Answer::Done) };
+    if let Some(status) = handle.error {
+        ctx.with(|state| state.untold.note(handle.fid, status));
+    }
     let node_id = handle.fid.inode_number();
     ctx.with(|state| state.forget_passing_writes(node_id, fh));
     if handle.is_access {
@@ -581,6 +584,13 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
         there?;
     }
     Ok(Answer::Done)
+}
+
+/// What the handle was not told, or nobody was.
+pub(crate) fn take_error_of_file(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
+    let untold = ctx.with(|state| state.untold.take(fid));
+    take_error(ctx, fh)?;
+    untold.map_or(Ok(()), Err)
 }
 
 pub(crate) fn take_error(ctx: &Ctx, fh: u64) -> Outcome<()> {

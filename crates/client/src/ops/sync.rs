@@ -7,7 +7,9 @@ use crate::ctx::{Ctx, First, Outcome, Race, Who, join_all, mdt_of};
 use crate::dirty::{write_out_all, write_out_file};
 use crate::executor::oneshot;
 use crate::ops::io::File;
-use crate::ops::open::{check_still_there, release, sync_objects, take_error, uncommitted_data};
+use crate::ops::open::{
+    check_still_there, release, sync_objects, take_error, take_error_of_file, uncommitted_data,
+};
 use crate::state::State;
 use base::{Duration, Epoch, Fid, TargetId, TargetKind, Version};
 use bytes::Bytes;
@@ -107,10 +109,20 @@ pub(crate) async fn fsync(ctx: &Ctx, who: &Who, node: u64, fh: u64) -> Outcome<A
     let there = check_still_there(ctx, fh).await;
     // Who was killed while he waited hears of no error; another process may have the descriptor.
     if ctx.with(|state| state.is_unanswered(who.id)) {
-        take_error(ctx, fh)?;
+        take_error_of_file(ctx, fid, fh)?;
     }
     there?;
     synced.map(|()| Answer::Done)
+}
+
+/// What was written with O_DSYNC, or RWF_DSYNC, past the kernel's pages: it asks for no fsync(2) after it.
+pub(crate) async fn sync_written(ctx: &Ctx, node: u64, fh: u64) -> Outcome<()> {
+    let fid = super::inode_of(ctx, node)?;
+    let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
+        vec![Box::pin(sync_data(ctx, fid)), Box::pin(sync_file_inode(ctx, fid))];
+    let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
+    take_error(ctx, fh)?;
+    synced
 }
 
 /// A directory: what was made and removed in it.

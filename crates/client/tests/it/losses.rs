@@ -1,6 +1,6 @@
 //! What fsync(2) and close(2) tell of losses, and what they make durable.
 
-use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
+use crate::world::{O_APPEND, O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call, Event, SetattrCall};
 
@@ -50,6 +50,102 @@ fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let node = world.lookup(1, TOP, "f").expect("it is there").node;
     let (fh, _) = world.open(1, node, O_RDWR);
     assert_eq!(world.read(1, (node, fh), 0, 100), b"again");
+}
+
+/// Who opens the file after the loss and asks is told, as in Linux: a checkpoint asks for what others have written and closed.
+#[test]
+fn a_loss_of_a_file_that_nobody_has_open_is_told_to_who_asks_next() {
+    for reader_knows in [false, true] {
+        let mut world = World::new(1, 1, 1);
+        let file = world.create(0, TOP, "f");
+        assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+        world.pass(Duration::from_secs(2));
+        world.is_syncing = false;
+        assert_eq!(world.write(0, file, 0, b"doomed"), Ok(6));
+        let reader = reader_knows.then(|| world.open(0, file.0, O_RDONLY).0);
+        assert_eq!(world.call(0, Call::Flush { node: file.0, fh: file.1, lock_owner: 1 }), Ok(Answer::Done));
+        world.release(0, file);
+        world.mounts[0].is_cut_off = true;
+        world.crash(TargetId::ost(0));
+        world.start(TargetId::ost(0));
+        world.is_syncing = true;
+        world.pass(Duration::from_secs(100));
+        world.mounts[0].is_cut_off = false;
+        world.pass(Duration::from_secs(20));
+        assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))));
+        // It was open when that happened, and closes without having asked.
+        if let Some(fh) = reader {
+            world.release(0, (file.0, fh));
+        }
+        let (fh, _) = world.open(0, file.0, O_RDWR);
+        let fsync = || Call::Fsync { node: file.0, fh, data_only: false };
+        assert_eq!(world.call(0, fsync()), Err(EIO));
+        assert_eq!(world.call(0, fsync()), Ok(Answer::Done));
+    }
+}
+
+/// Others write to objects that it names, and replay none of it.
+#[test]
+fn a_layout_is_told_when_it_is_durable() {
+    let mut world = World::new(1, 2, 3);
+    let file = world.create(0, TOP, "f");
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    world.is_syncing = false;
+    let layout = wire::mdt::LayoutHint { stripe_count: 2, ..Default::default() };
+    let setting = world.begin(0, Call::Setstripe { node: file.0, layout });
+    assert!(!world.is_answered(0, setting));
+    world.is_syncing = true;
+    assert!(world.finish(0, setting).is_ok());
+    world.is_syncing = false;
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    assert_eq!(world.write(1, (node, fh), 0, b"first"), Ok(5));
+    world.mounts[0].is_cut_off = true;
+    world.lose_power(TargetId::mdt(0));
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    assert_eq!(world.call(1, Call::Fsync { node, fh, data_only: false }), Ok(Answer::Done));
+    world.release(1, (node, fh));
+    let node = world.lookup(2, TOP, "f").expect("it is there").node;
+    let (fh, _) = world.open(2, node, O_RDONLY);
+    assert_eq!(world.read(2, (node, fh), 0, 100), b"first");
+}
+
+/// The kernel asks for no fsync(2) after such a write.
+#[test]
+fn a_synchronous_write_past_the_pages_is_answered_when_it_is_durable() {
+    const O_DSYNC: u32 = 0o10000;
+    const O_DIRECT: u32 = 0o40000;
+    for past_pages in [O_APPEND, O_DIRECT] {
+        let mut world = World::new(1, 1, 1);
+        // Sessions begin with something durable.
+        let first = world.create(0, TOP, "first");
+        assert_eq!(world.write(0, first, 0, b"first"), Ok(5));
+        world.pass(Duration::from_secs(3));
+        world.is_syncing = false;
+        let file = world.create_with(0, TOP, "f", O_RDWR | past_pages);
+        for (more, is_synced) in [(0, false), (O_DSYNC, true)] {
+            let mut call = write_call(file, 0, b"more");
+            if let Call::Write { flags, .. } = &mut call {
+                *flags = O_RDWR | past_pages | more;
+            }
+            let writing = world.begin(0, call);
+            assert_eq!(world.is_answered(0, writing), !is_synced);
+            world.is_syncing = is_synced;
+            assert_eq!(world.finish(0, writing), Ok(Answer::Written(4)));
+            assert_eq!(world.unsynced_count(0) == 0, is_synced);
+        }
+        // The name too.
+        world.lose_power(TargetId::mdt(0));
+        world.lose_power(TargetId::ost(0));
+        world.mounts[0].is_cut_off = true;
+        world.pass(Duration::from_secs(100));
+        world.add_mount(2);
+        let node = world.lookup(1, TOP, "f").expect("it is durable").node;
+        let (fh, _) = world.open(1, node, O_RDONLY);
+        assert!(world.read(1, (node, fh), 0, 100).ends_with(b"more"));
+    }
 }
 
 /// The data are durable on the OST. The MDT loses the file that they are of, and the mount that made it comes too late to bring it back.
