@@ -173,6 +173,70 @@ pub(crate) fn read_more(
     Ok(done)
 }
 
+/// What cachestat(2) answers with, as in linux/mman.h: pages.
+#[repr(C)]
+#[derive(Default)]
+struct CacheStat {
+    cached: u64,
+    dirty: u64,
+    under_writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// The same number on all architectures.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Whether the page cache lacks something of a part of a file, and what it has is on the device.
+///
+/// # Errors
+/// A kernel before 6.5 does not say.
+pub(crate) fn is_cold(file: &File, part: Extent) -> io::Result<bool> {
+    let range = [part.start, part.byte_count()];
+    let mut stat = CacheStat::default();
+    // SAFETY: the descriptor is open for the length of the borrow; both structures are ours and have the kernel's layout.
+    let result = unsafe {
+        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), &raw mut stat, 0 as libc::c_uint)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it reads a number of the system.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
+    let page_count = part.end.div_ceil(page_bytes) - part.start / page_bytes;
+    Ok(stat.cached < page_count && stat.dirty + stat.under_writeback == 0)
+}
+
+/// One pread(2) past the page cache, of up to `byte_count` bytes behind what `buffer` holds; returns the bytes read. That place in
+/// memory, `byte_count` and `offset_bytes` are multiples of what the device wants. Nobody else reads or writes through this
+/// descriptor meanwhile: the flag is everybody's.
+pub(crate) fn read_direct(
+    file: &File,
+    buffer: &mut Vec<u8>,
+    byte_count: usize,
+    offset_bytes: u64,
+) -> io::Result<usize> {
+    buffer.reserve(byte_count);
+    let at = offset(offset_bytes)?;
+    // SAFETY: the descriptor is open for the length of the borrow, as it is in the other calls of fcntl(2).
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let room = buffer.spare_capacity_mut().as_mut_ptr();
+    // SAFETY: `byte_count` bytes were reserved behind what the buffer holds.
+    let count = unsafe { libc::pread(file.as_raw_fd(), room.cast(), byte_count, at) };
+    let read = usize::try_from(count).map_err(|_| io::Error::last_os_error());
+    // SAFETY: as above.
+    let cleared = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
+    assert_eq!(cleared, 0, "a flag can always be cleared");
+    let count = read?;
+    // SAFETY: the kernel has initialised so many more bytes, which are within the capacity.
+    unsafe { buffer.set_len(buffer.len() + count) };
+    Ok(count)
+}
+
 /// fallocate(2) with the given mode.
 pub(crate) fn allocate(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
     let (start, count) = (offset(offset_bytes)?, offset(byte_count)?);
@@ -492,7 +556,7 @@ pub(crate) fn file_system(file: &File) -> io::Result<FileSystem> {
     magic(file).map(FileSystem::of_magic)
 }
 
-fn magic(file: &File) -> io::Result<u64> {
+pub(crate) fn magic(file: &File) -> io::Result<u64> {
     // SAFETY: a statfs of zeros is valid; it is plain numbers.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open for the length of the borrow; the buffer is ours.

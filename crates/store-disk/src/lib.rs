@@ -28,4 +28,4 @@ pub use holdings::HoldingsFile;
 pub use index::BaseError;
 pub use log::replay::ReplayError;
 pub use meta::{CacheUse, Damage, MetaDisk, MetaReader, OpenError, Options, Recovered, SyncUse};
-pub use objects::{DiskUse, ObjectDisk, ObjectOpenError, ObjectOptions};
+pub use objects::{DiskUse, ObjectDisk, ObjectOpenError, ObjectOptions, ReadUse};

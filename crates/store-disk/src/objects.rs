@@ -10,6 +10,7 @@ mod file;
 mod groups;
 mod handles;
 pub(crate) mod layout;
+mod reading;
 mod traffic;
 
 use crate::device::{self, Mark, Syncing};
@@ -19,6 +20,7 @@ use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use commit::Changes;
 use handles::Handles;
+use reading::Reading;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,6 +32,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
 use traffic::Traffic;
 
+pub use reading::ReadUse;
 pub use traffic::DiskUse;
 
 /// Below this much free space a write allocates before it changes anything. More than all writes in flight.
@@ -93,6 +96,7 @@ pub(crate) struct Shared {
     space: Recent,
     spare: groups::Spare,
     traffic: Traffic,
+    reading: Reading,
     on_durable: OnDurable,
 }
 
@@ -150,6 +154,20 @@ impl ObjectDisk {
     /// Starts to count that anew.
     pub fn clear_disk_use(&self) {
         self.shared.traffic.clear();
+    }
+
+    /// How much of what was read came through the page cache, since the start.
+    pub fn read_use(&self) -> ReadUse {
+        self.shared.reading.counts()
+    }
+
+    /// Whether everything is read through the page cache, and not what is large and cold past it.
+    pub fn is_cache_always(&self) -> bool {
+        self.shared.reading.is_cache_always()
+    }
+
+    pub fn set_cache_always(&self, is_always: bool) {
+        self.shared.reading.set_cache_always(is_always);
     }
 
     fn stop_thread(&self) {
@@ -249,6 +267,7 @@ impl Shared {
             space: Recent::new(directory.to_path_buf()),
             spare: groups::Spare::default(),
             traffic: Traffic::default(),
+            reading: Reading::default(),
             on_durable,
         })
     }
@@ -429,7 +448,9 @@ impl ObjectStore for ObjectDisk {
 
     fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
         let shared = &*self.shared;
-        shared.traffic.read(offset_bytes, || shared.existing(id)?.read(offset_bytes, byte_count))
+        shared
+            .traffic
+            .read(offset_bytes, || shared.existing(id)?.read_for(offset_bytes, byte_count, &shared.reading))
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {

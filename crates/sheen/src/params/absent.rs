@@ -78,7 +78,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("obdfilter.*.precreate_batch", "objects are made by their first write"),
     ("obdfilter.*.tot_dirty", NO_GRANT),
     ("obdfilter.*.tot_pending", NO_GRANT),
-    ("osd-*.*.read_cache_enable", "data lie in the kernel's page cache"),
     ("osd-*.*.writethrough_cache_enable", "data lie in the kernel's page cache"),
 ];
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{MetaStore, ObjectStore, Space};
-use store_disk::{CacheUse, MetaDisk, SyncUse};
+use store_disk::{CacheUse, MetaDisk, ReadUse, SyncUse};
 use target::Core;
 
 /// `fsname-MDT0000`; the management server has no file system.
@@ -416,13 +416,56 @@ pub static DISK: Class<Disk> = Class {
 pub static OST_DISK: Class<Ost> = Class {
     path: "osd-local/*",
     instances: |node| osts(node).into_iter().map(|ost| (format!("osd-local/{}", ost.name), ost)).collect(),
-    params: &[Param {
-        name: "brw_stats",
-        doc: "The same as `obdfilter.*.brw_stats`.",
-        read: |ost| Some(brw_stats(ost)),
-        write: Some(Write::Clear(clear_ost)),
-    }],
+    params: &[
+        Param {
+            name: "brw_stats",
+            doc: "The same as `obdfilter.*.brw_stats`.",
+            read: |ost| Some(brw_stats(ost)),
+            write: Some(Write::Clear(clear_ost)),
+        },
+        Param {
+            name: "read_cache_enable",
+            doc: "Whether all that an OST reads of objects goes through the kernel's page cache (1), or (`adaptive`, the default) not the large \
+                  reads of large objects that are not cached, until something of the object is read again.",
+            read: |ost| {
+                let is_always = ost.owner.with(|oss| oss.objects().is_cache_always());
+                Some(if is_always { "1" } else { ADAPTIVE }.to_owned())
+            },
+            write: Some(Write::Word {
+                values: "1 or `adaptive`",
+                check: |value| parse_cache_always(value).map(drop),
+                apply: |ost, value| {
+                    let is_always = parse_cache_always(value)?;
+                    ost.owner.with(|oss| oss.objects().set_cache_always(is_always));
+                    Ok(())
+                },
+                is_lasting: true,
+            }),
+        },
+        read_only(
+            "read_cache_stats",
+            "Bytes that an OST has read of objects since its start: through the kernel's page cache, and past it.",
+            |ost| Some(read_cache_stats(&ost.owner.with(|oss| oss.objects().read_use()))),
+        ),
+    ],
 };
+
+const ADAPTIVE: &str = "adaptive";
+
+fn parse_cache_always(value: &str) -> Result<bool> {
+    match value {
+        "1" => Ok(true),
+        ADAPTIVE => Ok(false),
+        _ => bail!("1 or {ADAPTIVE}, not {value}"),
+    }
+}
+
+fn read_cache_stats(reads: &ReadUse) -> String {
+    let rows =
+        [("through_cache_bytes", reads.through_cache_bytes), ("past_cache_bytes", reads.past_cache_bytes)];
+    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:<25} {value}")).collect();
+    lines.join("\n")
+}
 
 /// A server of a tebibyte may give it half of that.
 const METADATA_CACHE_MIB_MAX: u64 = 512 << 10;

@@ -9,6 +9,7 @@
 //! that leaves nothing of what is missing.
 
 mod checksums;
+mod direct;
 mod header;
 
 use super::groups::{Groups, Spare};
@@ -16,6 +17,7 @@ use super::layout::{
     BLOCK_BYTES, GROUP_BLOCKS, GROUP_BYTES, HEADER_BYTES, OBJECT_BYTES_MAX, State, checksum_offset,
     offset_of_stored, parts, size_of_stored, stored_length, stored_offset, written_parts,
 };
+use super::reading::Reading;
 use crate::device::{self, Syncing, errno};
 use base::buffers::Buffer;
 use base::{Advice, Extent, ObjectId};
@@ -54,6 +56,7 @@ struct Inner {
     read_on_to: u64,
     /// The file was found with another length than it had when it was settled: up to here it has the object.
     found_bytes: Option<u64>,
+    past: direct::Past,
     /// How often a change came below what was announced.
     lowered_count: u32,
     /// Changes begun, and how many of them the last sync covered.
@@ -129,6 +132,7 @@ impl ObjectFile {
             lenient_from: u64::MAX,
             read_on_to: 0,
             found_bytes: None,
+            past: direct::Past::default(),
             lowered_count: 0,
             change_count: 0,
             synced_count: 0,
@@ -241,23 +245,49 @@ impl ObjectFile {
     }
 
     /// Bytes as the file has them; short at its end.
-    fn read_unchecked(&self, extent: Extent) -> Result<Bytes, StoreError> {
-        let mut bytes = Buffer::with_capacity(extent.byte_count() as usize);
+    fn read_unchecked(
+        &self,
+        inner: &mut Inner,
+        extent: Extent,
+        reading: Option<&Reading>,
+    ) -> Result<Bytes, StoreError> {
+        let past_cache = reading.filter(|reading| inner.may_pass_cache(extent, reading));
+        // With what the last block has behind the end.
+        let room_bytes = if past_cache.is_some() {
+            block_ceil(extent.byte_count()) + BLOCK_BYTES
+        } else {
+            extent.byte_count()
+        };
+        let mut bytes = Buffer::with_capacity(room_bytes as usize);
+        let padding = past_cache.map_or(0, |_| bytes.as_ptr().align_offset(BLOCK_BYTES as usize));
+        bytes.resize(padding, 0);
         for part in parts(extent) {
             let part_bytes = part.byte_count() as usize;
-            let count = device::read_more(&self.file, &mut bytes, part_bytes, stored_offset(part.start))
+            let past_bytes =
+                past_cache.map_or(0, |reading| self.read_past_cache(inner, part, &mut bytes, reading));
+            let left = part_bytes - past_bytes;
+            let offset_bytes = stored_offset(part.start) + past_bytes as u64;
+            let count = device::read_more(&self.file, &mut bytes, left, offset_bytes)
                 .map_err(|error| self.error("read an object", &error, part.start))?;
-            if count < part_bytes {
+            if let Some(reading) = reading {
+                reading.add(past_bytes, count);
+            }
+            if count < left {
                 break;
             }
         }
-        Ok(bytes.freeze())
+        Ok(bytes.freeze().slice(padding..))
     }
 
     /// Bytes of whole blocks (the last may be cut by the end), each checked.
-    fn read_blocks(&self, inner: &mut Inner, extent: Extent) -> Result<Bytes, StoreError> {
+    fn read_blocks(
+        &self,
+        inner: &mut Inner,
+        extent: Extent,
+        reading: Option<&Reading>,
+    ) -> Result<Bytes, StoreError> {
         let extent = Extent::new(extent.start, extent.end.min(inner.size_bytes).max(extent.start));
-        let bytes = self.read_unchecked(extent)?;
+        let bytes = self.read_unchecked(inner, extent, reading)?;
         if (bytes.len() as u64) < extent.byte_count() {
             let offset_bytes = extent.start + bytes.len() as u64;
             return Err(StoreError::CorruptObject { id: self.id(), offset_bytes });
@@ -279,7 +309,18 @@ impl ObjectFile {
         Ok(bytes)
     }
 
+    #[cfg(test)]
     pub fn read(&self, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
+        self.read_for(offset_bytes, byte_count, &Reading::default())
+    }
+
+    /// Bytes of the object, checked; what is cold may come past the page cache.
+    pub fn read_for(
+        &self,
+        offset_bytes: u64,
+        byte_count: usize,
+        reading: &Reading,
+    ) -> Result<Bytes, StoreError> {
         let mut inner = self.inner();
         let size_bytes = inner.size_bytes;
         let end = size_bytes.min(offset_bytes.saturating_add(byte_count as u64));
@@ -287,7 +328,7 @@ impl ObjectFile {
             return Ok(Bytes::new());
         }
         let start = block_floor(offset_bytes);
-        let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)))?;
+        let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)), Some(reading))?;
         let to = bytes.len().min((end - start) as usize);
         Ok(bytes.slice(((offset_bytes - start) as usize).min(to)..to))
     }
@@ -295,7 +336,8 @@ impl ObjectFile {
     /// What a block holds, checked, with zeros behind the end of the object.
     fn block(&self, inner: &mut Inner, block: u64) -> Result<[u8; BLOCK_BYTES as usize], StoreError> {
         let mut whole = [0; BLOCK_BYTES as usize];
-        let bytes = self.read_blocks(inner, Extent::at(block * BLOCK_BYTES, BLOCK_BYTES))?;
+        let extent = Extent::at(block * BLOCK_BYTES, BLOCK_BYTES);
+        let bytes = self.read_blocks(inner, extent, None)?;
         if let Some(part) = whole.get_mut(..bytes.len()) {
             part.copy_from_slice(&bytes);
         }

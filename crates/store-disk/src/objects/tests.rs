@@ -322,3 +322,97 @@ fn what_a_crash_has_left_of_a_large_object_is_checked_again_when_it_has_been_rea
     let read = open(Duration::from_secs(3600)).read(&id, 70 << 20, 10);
     assert_eq!(read, Err(StoreError::CorruptObject { id, offset_bytes: 70 << 20 }));
 }
+
+const MIB: u64 = 1 << 20;
+/// With a group's border within, and an end within a block.
+const STREAM_BYTES: u64 = 9 * MIB + 100_000;
+
+/// One large object that nobody has read and that is on the device only; `None` where files have no other place than the page cache.
+fn cold_stream(dir: &Path) -> Option<(ObjectDisk, Vec<u8>)> {
+    let store = ObjectDisk::open(dir, &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    let data: Vec<u8> = (0..STREAM_BYTES).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
+    store.write(&object(1), 0, &data).unwrap();
+    store.kick();
+    wait_for("a sync", || store.durable() == store.written());
+    make_cold(&store);
+    let is_in_memory = device::magic(&store.shared.root).unwrap() == libc::TMPFS_MAGIC as u64;
+    (!is_in_memory).then_some((store, data))
+}
+
+fn make_cold(store: &ObjectDisk) {
+    store.advise(&object(1), Extent::new(0, STREAM_BYTES), Advice::DontNeed).unwrap();
+}
+
+fn read_all(store: &ObjectDisk, start: u64) -> Vec<u8> {
+    let starts = (start..STREAM_BYTES).step_by(MIB as usize);
+    starts.flat_map(|at| store.read(&object(1), at, MIB as usize).unwrap()).collect()
+}
+
+#[test]
+fn a_cold_stream_is_read_past_the_cache_once_and_then_through_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((store, data)) = cold_stream(dir.path()) else { return };
+    assert!(read_all(&store, 0) == data);
+    let first = store.read_use();
+    // The last read, of the end, and the shorter part of the one over the border of a group are too small.
+    assert_eq!(first.past_cache_bytes + first.through_cache_bytes, STREAM_BYTES);
+    assert!(first.past_cache_bytes >= 8 * MIB, "{first:?}");
+
+    make_cold(&store);
+    for _ in 0..2 {
+        assert!(read_all(&store, 0) == data);
+    }
+    assert_eq!(
+        store.read_use().past_cache_bytes,
+        first.past_cache_bytes,
+        "the next reader finds it in the cache"
+    );
+    store.close();
+}
+
+#[test]
+fn requests_of_a_stream_that_begin_within_a_block_are_no_second_reading() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((store, data)) = cold_stream(dir.path()) else { return };
+    assert!(read_all(&store, 1234) == data[1234..]);
+    let found = store.read_use();
+    assert!(found.past_cache_bytes >= 8 * MIB, "{found:?}");
+    store.close();
+}
+
+#[test]
+fn what_is_cached_or_dirty_is_read_from_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((store, mut data)) = cold_stream(dir.path()) else { return };
+    store.set_cache_always(true);
+    assert!(read_all(&store, 0) == data);
+    assert_eq!(store.read_use().past_cache_bytes, 0, "as somebody wants it");
+    store.set_cache_always(false);
+    assert!(read_all(&store, 0) == data);
+    assert_eq!(store.read_use().past_cache_bytes, 0, "it is there");
+
+    make_cold(&store);
+    store.write(&object(1), 5 * MIB + 10, b"dirty").unwrap();
+    data[5 * MIB as usize + 10..][..5].copy_from_slice(b"dirty");
+    let part = store.read(&object(1), 5 * MIB, MIB as usize).unwrap();
+    assert!(part == data[5 * MIB as usize..6 * MIB as usize]);
+    assert_eq!(store.read_use().past_cache_bytes, 0, "and is not written for the sake of a read");
+    store.close();
+}
+
+#[test]
+fn damage_is_found_in_what_is_read_past_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((store, _)) = cold_stream(dir.path()) else { return };
+    let file = OpenOptions::new().write(true).open(store.shared.path(&object(1))).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"!", layout::stored_offset(2 * MIB + 77)).unwrap();
+    file.sync_all().unwrap();
+    make_cold(&store);
+    assert!(store.read(&object(1), MIB, MIB as usize).is_ok());
+    let past_cache_bytes = store.read_use().past_cache_bytes;
+    let damaged = StoreError::CorruptObject { id: object(1), offset_bytes: 2 * MIB };
+    assert_eq!(store.read(&object(1), 2 * MIB, MIB as usize), Err(damaged.clone()));
+    assert_eq!(store.read_use().past_cache_bytes, past_cache_bytes + MIB);
+    assert_eq!(store.read(&object(1), 2 * MIB, MIB as usize), Err(damaged), "also through the cache");
+    store.close();
+}

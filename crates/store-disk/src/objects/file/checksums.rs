@@ -102,7 +102,7 @@ impl ObjectFile {
         let mut start = block_floor(extent.start);
         while start < extent.end {
             let piece = Extent::new(start, extent.end.min(start + PIECE_BYTES));
-            let bytes = self.read_unchecked(piece)?;
+            let bytes = self.read_unchecked(inner, piece, None)?;
             let checksums: Vec<u32> = bytes.chunks(BLOCK_BYTES as usize).map(checksum_of).collect();
             for (index, checksum) in checksums.iter().enumerate() {
                 let block = start / BLOCK_BYTES + index as u64;
