@@ -20,7 +20,7 @@ use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use commit::Changes;
 use handles::Handles;
-use reading::Reading;
+use reading::{Reading, Way};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -448,9 +448,25 @@ impl ObjectStore for ObjectDisk {
 
     fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
         let shared = &*self.shared;
-        shared
-            .traffic
-            .read(offset_bytes, || shared.existing(id)?.read_for(offset_bytes, byte_count, &shared.reading))
+        shared.traffic.read(offset_bytes, || {
+            shared.existing(id)?.read_for(
+                offset_bytes,
+                byte_count,
+                Way { reading: &shared.reading, is_ahead: false },
+            )
+        })
+    }
+
+    /// Past the kernel's page cache where that is cold: who waits for each read is better off with what the kernel reads ahead.
+    fn read_ahead(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
+        let shared = &*self.shared;
+        shared.traffic.read(offset_bytes, || {
+            shared.existing(id)?.read_for(
+                offset_bytes,
+                byte_count,
+                Way { reading: &shared.reading, is_ahead: true },
+            )
+        })
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {

@@ -38,6 +38,14 @@ pub trait ObjectStore: Send + Sync {
     /// `NoObject`.
     fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError>;
 
+    /// The same of what is read ahead: nobody waits for it yet, and whoever reads so asks for more before he has it.
+    ///
+    /// # Errors
+    /// As `read`.
+    fn read_ahead(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
+        self.read(id, offset_bytes, byte_count)
+    }
+
     /// Sets the size, creating the object if need be; new bytes are a hole.
     ///
     /// # Errors

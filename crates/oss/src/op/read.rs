@@ -30,7 +30,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }) {
             return Err(Status::LockLost);
         }
-        let (data, size_bytes) = self.read_object(object, extent)?;
+        let (data, size_bytes) = self.read_object(object, extent, token.is_unawaited)?;
         self.answer(now, token, Reply::Ost(OstReply::Data { size_bytes }), data, effects);
         Ok(())
     }
@@ -68,7 +68,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             LockPolicy::Extent(granted) => extent.intersection(granted),
             _ => extent,
         };
-        match self.read_object(object, covered) {
+        match self.read_object(object, covered, token.is_unawaited) {
             Ok((data, size_bytes)) => {
                 let reply = Reply::Ost(OstReply::LockedData { size_bytes, lock: grant });
                 self.answer(now, token, reply, data, effects);
@@ -77,11 +77,18 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }
     }
 
-    fn read_object(&mut self, object: ObjectId, extent: Extent) -> Result<(Bytes, u64), Status> {
+    fn read_object(
+        &mut self,
+        object: ObjectId,
+        extent: Extent,
+        is_ahead: bool,
+    ) -> Result<(Bytes, u64), Status> {
         let size_bytes = self.object_stat(object)?.map_or(0, |stat| stat.size_bytes);
-        let data = match extent.start < size_bytes {
-            true => self.objects.read(&object, extent.start, extent.byte_count() as usize),
-            false => Ok(Bytes::new()),
+        let byte_count = extent.byte_count() as usize;
+        let data = match (extent.start < size_bytes, is_ahead) {
+            (true, true) => self.objects.read_ahead(&object, extent.start, byte_count),
+            (true, false) => self.objects.read(&object, extent.start, byte_count),
+            (false, _) => Ok(Bytes::new()),
         };
         let data = data.map_err(|error| self.store_status(object, &error))?;
         self.stats.read.add(data.len() as u64);

@@ -17,7 +17,7 @@ use super::layout::{
     BLOCK_BYTES, GROUP_BLOCKS, GROUP_BYTES, HEADER_BYTES, OBJECT_BYTES_MAX, State, checksum_offset,
     offset_of_stored, parts, size_of_stored, stored_length, stored_offset, written_parts,
 };
-use super::reading::Reading;
+use super::reading::Way;
 use crate::device::{self, Syncing, errno};
 use base::buffers::Buffer;
 use base::{Advice, Extent, ObjectId};
@@ -249,9 +249,9 @@ impl ObjectFile {
         &self,
         inner: &mut Inner,
         extent: Extent,
-        reading: Option<&Reading>,
+        way: Option<Way>,
     ) -> Result<Bytes, StoreError> {
-        let past_cache = reading.filter(|reading| inner.may_pass_cache(extent, reading));
+        let past_cache = way.filter(|way| way.is_ahead && inner.may_pass_cache(extent, way.reading));
         // With what the last block has behind the end.
         let room_bytes = if past_cache.is_some() {
             block_ceil(extent.byte_count()) + BLOCK_BYTES
@@ -264,13 +264,13 @@ impl ObjectFile {
         for part in parts(extent) {
             let part_bytes = part.byte_count() as usize;
             let past_bytes =
-                past_cache.map_or(0, |reading| self.read_past_cache(inner, part, &mut bytes, reading));
+                past_cache.map_or(0, |way| self.read_past_cache(inner, part, &mut bytes, way.reading));
             let left = part_bytes - past_bytes;
             let offset_bytes = stored_offset(part.start) + past_bytes as u64;
             let count = device::read_more(&self.file, &mut bytes, left, offset_bytes)
                 .map_err(|error| self.error("read an object", &error, part.start))?;
-            if let Some(reading) = reading {
-                reading.add(past_bytes, count);
+            if let Some(way) = way {
+                way.reading.add(past_bytes, count);
             }
             if count < left {
                 break;
@@ -280,14 +280,9 @@ impl ObjectFile {
     }
 
     /// Bytes of whole blocks (the last may be cut by the end), each checked.
-    fn read_blocks(
-        &self,
-        inner: &mut Inner,
-        extent: Extent,
-        reading: Option<&Reading>,
-    ) -> Result<Bytes, StoreError> {
+    fn read_blocks(&self, inner: &mut Inner, extent: Extent, way: Option<Way>) -> Result<Bytes, StoreError> {
         let extent = Extent::new(extent.start, extent.end.min(inner.size_bytes).max(extent.start));
-        let bytes = self.read_unchecked(inner, extent, reading)?;
+        let bytes = self.read_unchecked(inner, extent, way)?;
         if (bytes.len() as u64) < extent.byte_count() {
             let offset_bytes = extent.start + bytes.len() as u64;
             return Err(StoreError::CorruptObject { id: self.id(), offset_bytes });
@@ -311,16 +306,15 @@ impl ObjectFile {
 
     #[cfg(test)]
     pub fn read(&self, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
-        self.read_for(offset_bytes, byte_count, &Reading::default())
+        self.read_for(
+            offset_bytes,
+            byte_count,
+            Way { reading: &super::reading::Reading::default(), is_ahead: false },
+        )
     }
 
     /// Bytes of the object, checked; what is cold may come past the page cache.
-    pub fn read_for(
-        &self,
-        offset_bytes: u64,
-        byte_count: usize,
-        reading: &Reading,
-    ) -> Result<Bytes, StoreError> {
+    pub fn read_for(&self, offset_bytes: u64, byte_count: usize, way: Way) -> Result<Bytes, StoreError> {
         let mut inner = self.inner();
         let size_bytes = inner.size_bytes;
         let end = size_bytes.min(offset_bytes.saturating_add(byte_count as u64));
@@ -328,7 +322,7 @@ impl ObjectFile {
             return Ok(Bytes::new());
         }
         let start = block_floor(offset_bytes);
-        let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)), Some(reading))?;
+        let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)), Some(way))?;
         let to = bytes.len().min((end - start) as usize);
         Ok(bytes.slice(((offset_bytes - start) as usize).min(to)..to))
     }

@@ -20,6 +20,14 @@ pub(crate) struct Reading {
     past_cache_bytes: AtomicU64,
 }
 
+/// Of one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub reading: &'a Reading,
+    /// Nobody waits for it yet: what is cold may come past the cache.
+    pub is_ahead: bool,
+}
+
 impl Reading {
     pub fn set_cache_always(&self, is_always: bool) {
         self.is_cache_always.store(is_always, Ordering::Relaxed);

@@ -34,6 +34,8 @@ pub struct Token {
     /// Sent again after a restart, in the order of these numbers: the transno that it had. Execute it without
     /// claims and without granting locks.
     pub replay: Option<Transno>,
+    /// Nobody waits for the answer yet (`flags::UNAWAITED`).
+    pub is_unawaited: bool,
 }
 
 /// A request to execute.

@@ -294,6 +294,7 @@ fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutp
         slot: frame.slot,
         trace: frame.trace,
         replay,
+        is_unawaited: frame.flags & flags::UNAWAITED != 0,
     };
     let data = data_of(frame, &request);
     CoreOutput::Execute(Box::new(Work { token, request, data }))

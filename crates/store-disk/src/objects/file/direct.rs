@@ -2,10 +2,12 @@
 //!
 //! A byte that streams by once costs two copies less there: the one out of the cache, and the page that is found, filled and evicted
 //! for it. But the cache is what lets many clients that read one object cost the device one read. So what nobody has read is
-//! read past it, and an object of which something is read again goes through it from then on: the device reads that twice, no more.
+//! read ahead goes past it, and an object of which something is read again goes through it from then on: the device reads that twice, no more.
+//! Who waits for each read goes through it at once: the kernel reads ahead for him.
 
 use super::super::layout::BLOCK_BYTES;
-use super::{Inner, ObjectFile, Reading, stored_offset};
+use super::super::reading::Reading;
+use super::{Inner, ObjectFile, stored_offset};
 use crate::device;
 use base::Extent;
 
