@@ -428,7 +428,7 @@ impl Connection {
             let is_between = buffer.is_empty();
             if is_between && !thread.is_kept() {
                 read_count += 1;
-                if read_count % READS_PER_TURN == 0 && thread.is_wanted() {
+                if read_count.is_multiple_of(READS_PER_TURN) && thread.is_wanted() {
                     return Ok(ReadEnd::Idle);
                 }
             }

@@ -29,6 +29,8 @@ pub(crate) struct ReaderLimits {
     pub patience: Duration,
     /// Where no thread is left for others, one that has been at one frame for so long gives up its connection.
     pub stalled_max: Duration,
+    /// Of those that have waited for a connection for so long all but one end.
+    pub wait_max: Duration,
 }
 
 impl ReaderLimits {
@@ -37,6 +39,7 @@ impl ReaderLimits {
         threads_max: 1024,
         patience: Duration::from_secs(4),
         stalled_max: Duration::from_secs(15),
+        wait_max: Duration::from_secs(10),
     };
 }
 
@@ -46,8 +49,6 @@ const _: () = assert!(ReaderLimits::DEFAULT.patience.as_millis() < limits::PING_
 
 /// Threads beyond it that have nothing to do end at once, and so a short burst does not start as many again and again.
 const WAITING_MAX: usize = 8;
-/// All but one of those that have waited for so long end.
-const WAIT_MAX: Duration = Duration::from_secs(10);
 /// What the epoll says of the bell; no connection has this address.
 const BELL: u64 = 0;
 
@@ -80,6 +81,13 @@ struct State {
     is_closed: bool,
 }
 
+impl State {
+    /// No thread is left for those that are parked.
+    fn is_exhausted(&self, limits: ReaderLimits) -> bool {
+        self.waiting_count == 0 && self.thread_count >= limits.threads_max
+    }
+}
+
 /// The place of a thread that serves a connection.
 pub(crate) struct Place<'a> {
     readers: &'a Readers,
@@ -99,7 +107,8 @@ impl ReaderThread for Place<'_> {
         if self.is_kept {
             state.kept_count -= 1;
             self.is_kept = false;
-        } else if state.kept_count < self.readers.limits.kept_max && state.waiting_count > 0 {
+        } else if state.kept_count < self.readers.limits.kept_max && !state.is_exhausted(self.readers.limits)
+        {
             state.kept_count += 1;
             self.is_kept = true;
         }
@@ -107,8 +116,7 @@ impl ReaderThread for Place<'_> {
     }
 
     fn is_wanted(&self) -> bool {
-        let state = self.readers.lock();
-        state.waiting_count == 0 && state.thread_count >= self.readers.limits.threads_max
+        self.readers.lock().is_exhausted(self.readers.limits)
     }
 
     fn gives_up(&self, since: Time) -> bool {
@@ -275,7 +283,7 @@ impl Readers {
     fn wait_for_parked(&self) -> Option<Arc<Connection>> {
         loop {
             let mut event = libc::epoll_event { events: 0, u64: BELL };
-            let wait_ms = WAIT_MAX.as_millis() as libc::c_int;
+            let wait_ms = self.limits.wait_max.as_millis() as libc::c_int;
             // SAFETY: room for one event.
             let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, wait_ms) };
             let key = event.u64;

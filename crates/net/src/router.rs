@@ -27,6 +27,9 @@ use wire::{Frame, FrameKind, flags};
 const CONNECTIONS_MAX: usize = 16_384;
 /// Descriptors that are kept for stores, control sockets and connections to targets: what their caches of open files take, twice.
 const DESCRIPTORS_BESIDE: usize = 4096;
+/// Those that wait to be accepted: after a restart all clients come at once, and one that finds this full tries again a second later. The
+/// kernel takes what `net.core.somaxconn` allows of it.
+const LISTEN_BACKLOG: libc::c_int = 4096;
 /// Who has said who he is and then says nothing for so long has no session any more: those ping.
 const SILENT_MAX: Duration = limits::SILENT_CLIENT_MAX;
 /// Frames kept for a target while its connection is being made; more are dropped.
@@ -322,6 +325,8 @@ impl Router {
     pub fn listen(&self, address: &str) -> io::Result<SocketAddr> {
         let listener = Arc::new(TcpListener::bind(address)?);
         let local_address = listener.local_addr()?;
+        // SAFETY: the descriptor lives as long as the listener. It listens already; failing, the shorter queue of the library stays.
+        unsafe { libc::listen(listener.as_raw_fd(), LISTEN_BACKLOG) };
         let readers = match self.readers.get() {
             Some(readers) => Arc::clone(readers),
             None => {

@@ -5,7 +5,7 @@ use super::*;
 const SHORT: Duration = Duration::from_millis(50);
 
 fn limits(kept_max: usize, threads_max: usize) -> ReaderLimits {
-    ReaderLimits { kept_max, threads_max, patience: SHORT, stalled_max: ReaderLimits::DEFAULT.stalled_max }
+    ReaderLimits { kept_max, threads_max, patience: SHORT, wait_max: SHORT * 2, ..ReaderLimits::DEFAULT }
 }
 
 /// A server that echoes, and where.
@@ -136,8 +136,14 @@ fn a_kept_connection_from_which_nothing_comes_makes_room_for_one_that_is_busy() 
         assert_eq!(reply_on(&mut second), Xid(2));
         !is_parked(&second)
     });
-    say(&mut first, 0, 3);
-    assert_eq!(reply_on(&mut first), Xid(3));
+    drop(second);
+    until("one thread waits, and there is no other", || readers(&far).thread_count() == 1);
+    until("who speaks has the place, although no other thread waits", || {
+        say(&mut first, 0, 3);
+        assert_eq!(reply_on(&mut first), Xid(3));
+        std::thread::sleep(SHORT);
+        !is_parked(&first)
+    });
     far.close();
 }
 
