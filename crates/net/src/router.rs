@@ -25,7 +25,7 @@ use wire::{Frame, FrameKind, flags};
 /// Connections that one process accepts at a time: each may hold its share of what waits for machines and for sockets (`backlogs`), and no
 /// thread (`readers`).
 const CONNECTIONS_MAX: usize = 16_384;
-/// Descriptors that are kept for stores, control sockets and connections to targets: what their caches of open files take, twice.
+/// Descriptors that are kept for stores, which keep object files open, for control sockets and for connections to targets.
 const DESCRIPTORS_BESIDE: usize = 4096;
 /// Those that wait to be accepted: after a restart all clients come at once, and one that finds this full tries again a second later. The
 /// kernel takes what `net.core.somaxconn` allows of it.
