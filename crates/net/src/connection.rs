@@ -1,4 +1,4 @@
-//! One TCP connection: frames out with as few system calls as possible, frames in on a thread of its own.
+//! One TCP connection: frames out with as few system calls as possible, frames in on one thread at a time.
 
 use crate::backlogs::{BUFFER_BYTES, Backlogs};
 use crate::clock;
@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use wire::frame::HEADER_BYTES;
 use wire::{Frame, WireError};
 
 /// Bytes waiting for the socket; frames beyond it are dropped (their senders send again), so that a peer that does
@@ -21,7 +22,7 @@ const BACKLOG_BYTES_MAX: usize = 128 << 20;
 /// Buffers in one sendmsg(2); the kernel takes 1024.
 const BUFFERS_PER_WRITE_MAX: usize = 128;
 /// Read buffer; a frame that announces more gets it.
-const READ_BYTES: usize = 256 << 10;
+pub(crate) const READ_BYTES: usize = 256 << 10;
 /// Bodies and data up to this size travel in one buffer with what is before them. They may be parts of something much longer, which would
 /// wait with them for a peer that does not read.
 const JOINED_BYTES_MAX: usize = 16 << 10;
@@ -31,8 +32,13 @@ const PEER_SILENT_MS: libc::c_int = 15_000;
 /// So another target that calls one here never waits, and its answers to a third, which come over the same connection, do not either.
 pub(crate) const SHARE_FRAMES_MAX: usize = 1024;
 pub(crate) const SHARE_BYTES_MAX: usize = 1 << 20;
+/// Where there are so many connections that their shares would be more than this together, each has less. It is only sooner that a reader
+/// waits for a full machine, which goes on without it.
+const SHARES_BYTES_MAX: usize = 1 << 30;
 /// Nobody says that a machine is not full any more, or that a connection has ended.
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
+/// After so many reads one that is not kept looks whether others wait for its thread.
+const READS_PER_TURN: u32 = 16;
 
 const _: () = assert!(
     limits::PLAIN_IN_FLIGHT_MAX
@@ -56,9 +62,8 @@ pub struct Connection {
     is_known: AtomicBool,
     /// When bytes have come last, in nanoseconds of `Time`.
     heard_at: AtomicU64,
-    /// Callers whose answers go this way. The router changes it while nobody else can.
-    caller_count: AtomicUsize,
     waiting: Waiting,
+    backlogs: Arc<Backlogs>,
     me: Weak<Connection>,
 }
 
@@ -73,12 +78,57 @@ struct Waiting {
     turn_has_come: Condvar,
 }
 
-impl Waiting {
-    /// More than this part of the share.
-    fn is_beyond(&self, divisor: usize) -> bool {
-        self.frame_count.load(Ordering::SeqCst) > SHARE_FRAMES_MAX / divisor
-            || self.byte_count.load(Ordering::SeqCst) > SHARE_BYTES_MAX / divisor
+/// The thread that reads from a connection.
+pub trait ReaderThread {
+    /// Whether it blocks while nothing comes between two frames.
+    fn is_kept(&self) -> bool;
+
+    /// Nothing has come between two frames, for the patience of the connection if it is kept. Whether it is kept from now on; else it leaves
+    /// the connection.
+    fn stays(&mut self) -> bool;
+
+    /// Whether others wait for a thread, and there is none.
+    fn is_wanted(&self) -> bool;
+
+    /// The same, and it has been at one frame since then, which is too long: in the middle of it, or waiting for its turn.
+    fn gives_up(&self, since: Time) -> bool;
+}
+
+/// One for a connection that this process has made, for as long as it lives.
+pub struct OwnThread;
+
+impl ReaderThread for OwnThread {
+    fn is_kept(&self) -> bool {
+        true
     }
+
+    fn stays(&mut self) -> bool {
+        true
+    }
+
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
+    fn gives_up(&self, _since: Time) -> bool {
+        false
+    }
+}
+
+/// Why a thread reads no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadEnd {
+    Ended,
+    /// Nothing has come, or others are to have the thread. What comes begins with a frame.
+    Idle,
+}
+
+/// What one read has brought.
+enum Got {
+    /// None: it is the end.
+    Bytes(usize),
+    Nothing,
+    Broken,
 }
 
 /// A frame of a connection that waits for a machine, or is handled by it.
@@ -105,7 +155,7 @@ impl Drop for Held {
         let waiting = &self.connection.waiting;
         waiting.frame_count.fetch_sub(1, Ordering::SeqCst);
         waiting.byte_count.fetch_sub(self.byte_count, Ordering::SeqCst);
-        if waiting.is_reader_waiting.load(Ordering::SeqCst) && !waiting.is_beyond(2) {
+        if waiting.is_reader_waiting.load(Ordering::SeqCst) && !self.connection.is_beyond(2) {
             drop(waiting.turn.lock().unwrap_or_else(PoisonError::into_inner));
             waiting.turn_has_come.notify_all();
         }
@@ -127,6 +177,7 @@ impl Connection {
         set_option(&stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
         set_option(&stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, PEER_SILENT_MS)?;
         let host = stream.peer_addr().ok().map(|address| address.ip().to_canonical());
+        backlogs.add_connection();
         Ok(Arc::new_cyclic(|me| Connection {
             stream,
             peer,
@@ -137,8 +188,8 @@ impl Connection {
             is_heard: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
             heard_at: AtomicU64::new(clock::now().time.0),
-            caller_count: AtomicUsize::new(0),
             waiting: Waiting::default(),
+            backlogs: Arc::clone(backlogs),
             me: Weak::clone(me),
         }))
     }
@@ -179,21 +230,33 @@ impl Connection {
         Time(self.heard_at.load(Ordering::Relaxed))
     }
 
-    pub fn caller_count(&self) -> usize {
-        self.caller_count.load(Ordering::Relaxed)
+    /// Tells it from all others as long as it lives.
+    pub fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
-    pub fn add_caller(&self) {
-        self.caller_count.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.stream.as_raw_fd()
     }
 
-    pub fn remove_caller(&self) {
-        self.caller_count.fetch_sub(1, Ordering::Relaxed);
+    /// From now on its reader is asked each time that nothing has come for so long whether it waits on.
+    ///
+    /// # Errors
+    /// The kernel refuses, for want of memory.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(patience))
     }
 
     /// Whether so much of what has come here waits that its reader is to wait, if the machine for the next frame is full.
     pub fn has_used_its_share(&self) -> bool {
-        self.waiting.is_beyond(1)
+        self.is_beyond(1)
+    }
+
+    /// What has come and waits is more than this part of the share.
+    fn is_beyond(&self, divisor: usize) -> bool {
+        let equal = SHARES_BYTES_MAX / self.backlogs.connection_count().max(1);
+        self.waiting.frame_count.load(Ordering::SeqCst) > SHARE_FRAMES_MAX / divisor
+            || self.waiting.byte_count.load(Ordering::SeqCst) > SHARE_BYTES_MAX.min(equal) / divisor
     }
 
     /// Whether its reader waits for its turn.
@@ -203,12 +266,25 @@ impl Connection {
     }
 
     /// Waits until half of the share has been worked off, or the machine has room; false when the connection has ended. What waits is in
-    /// queues of machines, which wait for nothing but their devices: so this thread must have run what it has scheduled, and hold no lock.
-    pub fn wait_for_turn(&self, is_full: impl Fn() -> bool) -> bool {
+    /// queues of machines, which wait for nothing but their devices: so this thread must have run what it has scheduled, and hold no lock. Nor
+    /// does a machine wait for one of the parked connections, for which all threads may be taken; where a device stands still, others'
+    /// frames are among those: so the connection is given up then as its peer does, who finds it full for so long.
+    pub fn wait_for_turn(&self, is_full: impl Fn() -> bool, gives_up: impl Fn(Time) -> bool) -> bool {
         let waiting = &self.waiting;
+        let since = clock::now().time;
         let mut turn = waiting.turn.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.is_reader_waiting.store(true, Ordering::SeqCst);
-        while waiting.is_beyond(2) && is_full() && !self.is_closed() {
+        while self.is_beyond(2) && is_full() && !self.is_closed() {
+            if gives_up(since) {
+                tracing::info!(
+                    peer = self.peer,
+                    "closed a connection that waits for a full queue: no thread was left for others"
+                );
+                drop(turn);
+                waiting.is_reader_waiting.store(false, Ordering::SeqCst);
+                self.close();
+                return false;
+            }
             let waited = waiting.turn_has_come.wait_timeout(turn, TURN_INTERVAL);
             turn = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -226,7 +302,7 @@ impl Connection {
     /// Queues a frame; it leaves when this thread has run everything else (`run::run_all`).
     pub fn send(&self, frame: &Frame) {
         let mut out = self.lock_out();
-        if self.is_closed() || out.is_full() {
+        if self.is_closed() || out.is_full(frame) {
             tracing::debug!(peer = self.peer, "a frame was dropped");
             return;
         }
@@ -327,41 +403,67 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads frames until the connection ends; `on_frames` gets those that came with one read. Called on the
-    /// reader thread.
+    /// Reads frames until the connection ends or its thread leaves it; `on_frames` gets those that came with one read. Called by one thread
+    /// at a time, with an empty buffer, which it leaves empty when the connection is idle.
     ///
     /// # Errors
     /// Bytes that are no frame.
-    pub fn read_frames(&self, mut on_frames: impl FnMut(Vec<Frame>)) -> Result<(), WireError> {
-        let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    pub fn read_frames<T: ReaderThread>(
+        &self,
+        thread: &mut T,
+        buffer: &mut BytesMut,
+        mut on_frames: impl FnMut(Vec<Frame>, &T),
+    ) -> Result<ReadEnd, WireError> {
+        let mut begun_at = Time::ZERO;
+        let mut read_count = 0_u32;
         loop {
-            let missing = Frame::byte_count(&buffer)?.map_or(0, |wanted| wanted.saturating_sub(buffer.len()));
+            let missing = Frame::byte_count(buffer)?.map_or(0, |wanted| wanted.saturating_sub(buffer.len()));
             if missing > READ_BYTES {
-                let Some(bytes) = self.read_rest(&mut buffer, missing) else { return Ok(()) };
-                on_frames(vec![Frame::from_bytes(bytes)?]);
+                let Some(bytes) = self.read_rest(buffer, missing, begun_at, thread) else {
+                    return Ok(ReadEnd::Ended);
+                };
+                on_frames(vec![Frame::from_bytes(bytes)?], thread);
                 continue;
             }
-            buffer.reserve(missing.max(READ_BYTES / 4));
-            let Some(byte_count) = self.read_some(buffer.spare_capacity_mut()) else { return Ok(()) };
-            if byte_count == 0 {
-                return Ok(());
+            let is_between = buffer.is_empty();
+            if is_between && !thread.is_kept() {
+                read_count += 1;
+                if read_count.is_multiple_of(READS_PER_TURN) && thread.is_wanted() {
+                    return Ok(ReadEnd::Idle);
+                }
             }
-            // SAFETY: the kernel has initialised so many more bytes of the room.
-            unsafe { buffer.set_len(buffer.len() + byte_count) };
+            buffer.reserve(missing.max(READ_BYTES / 4));
+            match self.read_some(buffer.spare_capacity_mut(), !is_between || thread.is_kept()) {
+                Got::Bytes(0) | Got::Broken => return Ok(ReadEnd::Ended),
+                // SAFETY: the kernel has initialised so many more bytes of the room.
+                Got::Bytes(byte_count) => unsafe { buffer.set_len(buffer.len() + byte_count) },
+                Got::Nothing if is_between && !thread.stays() => return Ok(ReadEnd::Idle),
+                Got::Nothing => {}
+            }
             let mut frames = Vec::new();
-            while let Some(byte_count) = Frame::byte_count(&buffer)?.filter(|wanted| *wanted <= buffer.len())
-            {
+            while let Some(byte_count) = Frame::byte_count(buffer)?.filter(|wanted| *wanted <= buffer.len()) {
                 frames.push(Frame::from_bytes(buffer.split_to(byte_count).freeze())?);
             }
+            if is_between || !frames.is_empty() {
+                begun_at = self.heard_at();
+            } else if self.is_given_up(begun_at, thread) {
+                return Ok(ReadEnd::Ended);
+            }
             if !frames.is_empty() {
-                on_frames(frames);
+                on_frames(frames, thread);
             }
         }
     }
 
     /// A large frame that has begun in `start` and lacks `missing` bytes, in memory of its own; `None` when the
     /// connection ended before.
-    fn read_rest(&self, start: &mut BytesMut, missing: usize) -> Option<Bytes> {
+    fn read_rest(
+        &self,
+        start: &mut BytesMut,
+        missing: usize,
+        begun_at: Time,
+        thread: &impl ReaderThread,
+    ) -> Option<Bytes> {
         let byte_count = start.len() + missing;
         let mut bytes = Buffer::with_capacity(byte_count);
         bytes.extend_from_slice(start);
@@ -369,25 +471,46 @@ impl Connection {
         while bytes.len() < byte_count {
             let filled = bytes.len();
             let room = bytes.spare_capacity_mut().get_mut(..byte_count - filled)?;
-            let count = self.read_some(room).filter(|count| *count > 0)?;
-            // SAFETY: the kernel has initialised so many more bytes of the room.
-            unsafe { bytes.set_len(filled + count) };
+            match self.read_some(room, true) {
+                Got::Bytes(0) | Got::Broken => return None,
+                // SAFETY: the kernel has initialised so many more bytes of the room.
+                Got::Bytes(count) => unsafe { bytes.set_len(filled + count) },
+                Got::Nothing => {}
+            }
+            if bytes.len() < byte_count && self.is_given_up(begun_at, thread) {
+                return None;
+            }
         }
         Some(bytes.freeze())
     }
 
-    /// One read(2) into free room; 0 at the end, `None` when the connection broke.
-    fn read_some(&self, room: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    /// Whether a frame that has begun then, and is not here yet, takes a thread that others wait for.
+    fn is_given_up(&self, begun_at: Time, thread: &impl ReaderThread) -> bool {
+        let is_given_up = thread.gives_up(begun_at);
+        if is_given_up {
+            tracing::info!(
+                peer = self.peer,
+                "closed a connection in the middle of a frame: no thread was left for others"
+            );
+        }
+        is_given_up
+    }
+
+    /// One read(2) into free room.
+    fn read_some(&self, room: &mut [MaybeUninit<u8>], is_waiting: bool) -> Got {
+        let flags = if is_waiting { 0 } else { libc::MSG_DONTWAIT };
         loop {
             // SAFETY: `room` is writable memory of that length.
             let count =
-                unsafe { libc::recv(self.stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+                unsafe { libc::recv(self.stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), flags) };
             if let Ok(count) = usize::try_from(count) {
                 self.heard_at.store(clock::now().time.0, Ordering::Relaxed);
-                return Some(count);
+                return Got::Bytes(count);
             }
-            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return None;
+            match io::Error::last_os_error().kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => return Got::Nothing,
+                _ => return Got::Broken,
             }
         }
     }
@@ -411,8 +534,9 @@ impl Out {
         Out { buffers: VecDeque::new(), byte_count: 0, backlogs, is_writer_active: false }
     }
 
-    fn is_full(&self) -> bool {
-        self.byte_count > BACKLOG_BYTES_MAX || self.backlogs.is_full_for(self.byte_count)
+    fn is_full(&self, frame: &Frame) -> bool {
+        let frame_bytes = HEADER_BYTES + frame.body.len() + frame.data.len();
+        self.byte_count > BACKLOG_BYTES_MAX || self.backlogs.is_full_for(self.byte_count, frame_bytes)
     }
 
     fn push(&mut self, bytes: Bytes) {
@@ -462,6 +586,12 @@ impl Out {
     fn clear(&mut self) {
         self.buffers = VecDeque::new();
         self.note_gone(self.byte_count);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.backlogs.remove_connection();
     }
 }
 

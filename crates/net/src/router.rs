@@ -4,28 +4,34 @@
 //! addresses of the configuration. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
 
 use crate::backlogs::Backlogs;
+use crate::callers::Callers;
 use crate::clock;
-use crate::connection::{Connection, Held};
+use crate::connection::{Connection, Held, OwnThread, READ_BYTES, ReadEnd, ReaderThread};
 use crate::helpers::Helpers;
+use crate::readers::{Place, ReaderLimits, Readers, Serve};
 use crate::run::{self, Runnable};
 use base::{ClientId, ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
+use bytes::BytesMut;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 use wire::{Frame, FrameKind, flags};
 
-/// Connections that one process accepts at a time: each may hold one frame half read, and its share of what waits for machines.
-const CONNECTIONS_MAX: usize = 1024;
+/// Connections that one process accepts at a time: each may hold its share of what waits for machines and for sockets (`backlogs`), and no
+/// thread (`readers`).
+const CONNECTIONS_MAX: usize = 16_384;
+/// Descriptors that are kept for stores, which keep object files open, for control sockets and for connections to targets.
+const DESCRIPTORS_BESIDE: usize = 4096;
+/// Those that wait to be accepted: after a restart all clients come at once, and one that finds this full tries again a second later. The
+/// kernel takes what `net.core.somaxconn` allows of it.
+const LISTEN_BACKLOG: libc::c_int = 4096;
 /// Who has said who he is and then says nothing for so long has no session any more: those ping.
 const SILENT_MAX: Duration = limits::SILENT_CLIENT_MAX;
-/// Callers that may be learned from one connection, so that none has names left out that another one brings: the mounts of a process, and
-/// targets, of which no server has more than half of that. Those of all connections have room.
-const CALLERS_PER_CONNECTION_MAX: usize = 2048;
 /// Frames kept for a target while its connection is being made; more are dropped.
 const FRAMES_WAITING_MAX: usize = 256;
 /// Least time between two attempts. Whoever sends waits longer and longer himself (`limits::RECONNECT_MAX`).
@@ -47,13 +53,17 @@ pub trait Port: Runnable {
 pub struct Router {
     process: ClientId,
     local: RwLock<HashMap<Endpoint, Arc<dyn Port>>>,
-    learned: RwLock<HashMap<Endpoint, Arc<Connection>>>,
+    learned: RwLock<Callers>,
     routes: Mutex<HashMap<TargetId, Route>>,
     listeners: Mutex<Vec<Arc<TcpListener>>>,
-    connections: Mutex<Vec<Weak<Connection>>>,
-    /// Those of them that others have made.
-    accepted: Mutex<Vec<Arc<Connection>>>,
-    connections_max: usize,
+    /// Those that this process has made.
+    made: Mutex<Vec<Weak<Connection>>>,
+    /// Those that others have made, by their keys.
+    accepted: Mutex<HashMap<usize, Arc<Connection>>>,
+    connections_max: AtomicUsize,
+    /// From the first listener on.
+    readers: OnceLock<Arc<Readers>>,
+    reader_limits: ReaderLimits,
     backlogs: Arc<Backlogs>,
     /// Attempts to connect so far.
     attempt_count: AtomicU64,
@@ -110,19 +120,21 @@ impl Route {
 
 impl Router {
     pub fn new() -> Arc<Router> {
-        Router::accepting(CONNECTIONS_MAX)
+        Router::accepting(CONNECTIONS_MAX, ReaderLimits::DEFAULT)
     }
 
-    fn accepting(connections_max: usize) -> Arc<Router> {
+    fn accepting(connections_max: usize, reader_limits: ReaderLimits) -> Arc<Router> {
         Arc::new_cyclic(|me| Router {
             process: ClientId(clock::random_u128()),
             local: RwLock::default(),
             learned: RwLock::default(),
             routes: Mutex::default(),
             listeners: Mutex::default(),
-            connections: Mutex::default(),
+            made: Mutex::default(),
             accepted: Mutex::default(),
-            connections_max,
+            connections_max: AtomicUsize::new(connections_max),
+            readers: OnceLock::new(),
+            reader_limits,
             backlogs: Arc::default(),
             attempt_count: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
@@ -151,6 +163,12 @@ impl Router {
     /// What may wait for the sockets of all connections together.
     pub fn backlogs(&self) -> &Backlogs {
         &self.backlogs
+    }
+
+    /// Accepts no more connections than a process has room for that may have so many descriptors: half of them where they are few.
+    pub fn set_descriptors_max(&self, descriptors_max: usize) {
+        let room = descriptors_max.saturating_sub(DESCRIPTORS_BESIDE).max(descriptors_max / 2);
+        self.connections_max.store(room.min(CONNECTIONS_MAX), Ordering::Relaxed);
     }
 
     /// Frames for `endpoint` go to this machine.
@@ -197,7 +215,7 @@ impl Router {
             }
             return;
         }
-        if let Some(connection) = read(&self.learned).get(&frame.dst) {
+        if let Some(connection) = read(&self.learned).connection_of(&frame.dst) {
             connection.send(&frame);
             return;
         }
@@ -250,7 +268,7 @@ impl Router {
         let Some(me) = self.me.upgrade() else { return };
         let thread = std::thread::Builder::new().name(format!("net {target}"));
         let started = thread.spawn(move || match connect(&address, &me.backlogs) {
-            Ok(connection) if me.on_connected(target, attempt, &connection) => me.serve(&connection),
+            Ok(connection) if me.on_connected(target, attempt, &connection) => me.serve_made(&connection),
             Ok(connection) => connection.close(),
             Err(error) => {
                 tracing::debug!(%target, address, %error, "cannot connect");
@@ -314,84 +332,105 @@ impl Router {
     pub fn listen(&self, address: &str) -> io::Result<SocketAddr> {
         let listener = Arc::new(TcpListener::bind(address)?);
         let local_address = listener.local_addr()?;
+        // SAFETY: the descriptor lives as long as the listener. It listens already; failing, the shorter queue of the library stays.
+        unsafe { libc::listen(listener.as_raw_fd(), LISTEN_BACKLOG) };
+        let readers = match self.readers.get() {
+            Some(readers) => Arc::clone(readers),
+            None => {
+                let made = Readers::new(self.reader_limits)?;
+                Arc::clone(self.readers.get_or_init(|| made))
+            }
+        };
         lock(&self.listeners).push(Arc::clone(&listener));
         let me = self.me.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        std::thread::Builder::new().name("net-accept".into()).spawn(move || me.accept(&listener))?;
+        std::thread::Builder::new()
+            .name("net-accept".into())
+            .spawn(move || me.accept(&listener, &readers))?;
         Ok(local_address)
     }
 
-    fn accept(self: Arc<Router>, listener: &TcpListener) {
+    fn accept(self: Arc<Router>, listener: &TcpListener, readers: &Arc<Readers>) {
         while !self.is_closed.load(Ordering::Acquire) {
             match listener.accept() {
-                Ok((stream, address)) => self.start_serving(stream, address),
+                Ok((stream, address)) => self.start_serving(readers, stream, address),
                 // Out of descriptors, most likely: wait for some to come back.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
     }
 
-    fn start_serving(self: &Arc<Router>, stream: TcpStream, address: SocketAddr) {
+    fn start_serving(self: &Arc<Router>, readers: &Arc<Readers>, stream: TcpStream, address: SocketAddr) {
         if self.is_closed.load(Ordering::Acquire) {
             return;
         }
         let Ok(connection) = Connection::new(stream, address.to_string(), &self.backlogs) else { return };
-        if !self.make_room(&connection) {
-            tracing::warn!(peer = %address, "refused a connection: {} are in use", self.connections_max);
+        if connection.set_patience(self.reader_limits.patience).is_err() {
             return;
         }
-        let me = Arc::clone(self);
-        let served = Arc::clone(&connection);
-        let started = std::thread::Builder::new().name("net-reader".into()).spawn(move || {
-            me.remember(&served);
-            me.serve(&served);
-            me.leave_room(&served);
-        });
-        if started.is_err() {
-            self.leave_room(&connection);
+        if !self.make_room(&connection) {
+            let connections_max = self.connections_max.load(Ordering::Relaxed);
+            tracing::warn!(peer = %address, "refused a connection: {connections_max} are in use");
+            return;
         }
+        if self.is_closed.load(Ordering::Acquire) {
+            connection.close();
+        }
+        readers.take(self, &connection);
     }
 
     /// Takes a place for an accepted connection: where there is none, that of the one that is of the least use.
     fn make_room(&self, connection: &Arc<Connection>) -> bool {
         let mut accepted = lock(&self.accepted);
-        if accepted.len() >= self.connections_max {
-            let uses = accepted.iter().map(|other| (other.is_known(), other.heard_at()));
-            let places = || accepted.iter().map(|other| (other.host(), other.heard_at()));
+        if accepted.len() >= self.connections_max.load(Ordering::Relaxed) {
+            let uses = accepted.values().map(|other| (other.is_known(), other.heard_at()));
+            let places = || accepted.values().map(|other| (other.host(), other.heard_at()));
             let useless = least_useful(uses, clock::now().time);
-            let Some(given_up) = useless.or_else(|| of_the_greediest(places(), connection.host())) else {
+            let given_up = useless.or_else(|| of_the_greediest(places(), connection.host()));
+            let Some(key) = given_up.and_then(|index| accepted.keys().nth(index).copied()) else {
                 return false;
             };
-            let given_up = accepted.swap_remove(given_up);
             let why =
                 if useless.is_some() { "says nothing" } else { "is of a machine that has most of them" };
-            tracing::info!(peer = given_up.peer(), "closed a connection that {why}, for another one");
-            given_up.close();
+            if let Some(given_up) = accepted.remove(&key) {
+                tracing::info!(peer = given_up.peer(), "closed a connection that {why}, for another one");
+                given_up.close();
+            }
         }
-        accepted.push(Arc::clone(connection));
+        accepted.insert(connection.key(), Arc::clone(connection));
         true
     }
 
-    fn leave_room(&self, connection: &Arc<Connection>) {
-        lock(&self.accepted).retain(|other| !Arc::ptr_eq(other, connection));
+    /// Body of the thread of a connection that this process has made: takes frames until it ends.
+    fn serve_made(&self, connection: &Arc<Connection>) {
+        self.read_from(connection, &mut OwnThread, &mut BytesMut::with_capacity(READ_BYTES));
+        self.forget(connection);
     }
 
-    /// Body of a reader thread: takes frames until the connection ends.
-    fn serve(&self, connection: &Arc<Connection>) {
-        let result = connection.read_frames(|frames| {
+    /// Takes frames until the connection has ended, and then closes it, or until its thread leaves it.
+    fn read_from<T: ReaderThread>(
+        &self,
+        connection: &Arc<Connection>,
+        thread: &mut T,
+        buffer: &mut BytesMut,
+    ) -> ReadEnd {
+        let result = connection.read_frames(thread, buffer, |frames, thread| {
             connection.set_heard();
             for frame in frames {
-                self.on_frame(connection, frame);
+                self.on_frame(connection, frame, thread);
             }
             run::run_all();
         });
+        if result == Ok(ReadEnd::Idle) {
+            return ReadEnd::Idle;
+        }
         if let Err(error) = result {
             tracing::warn!(peer = connection.peer(), "closed a connection: {error}");
         }
         connection.close();
-        self.forget(connection);
+        ReadEnd::Ended
     }
 
-    fn on_frame(&self, connection: &Arc<Connection>, frame: Frame) {
+    fn on_frame(&self, connection: &Arc<Connection>, frame: Frame, thread: &impl ReaderThread) {
         let locals = read(&self.local);
         let Some(port) = locals.get(&frame.dst).cloned() else {
             tracing::debug!(peer = connection.peer(), dst = %frame.dst, "a frame for somebody else was dropped");
@@ -420,7 +459,7 @@ impl Router {
         if connection.has_used_its_share() && port.is_full() {
             // What this thread has brought before may be what it waits for.
             run::run_all();
-            if !connection.wait_for_turn(|| port.is_full()) {
+            if !connection.wait_for_turn(|| port.is_full(), |since| thread.gives_up(since)) {
                 return;
             }
         }
@@ -431,33 +470,22 @@ impl Router {
     /// Remembers that a caller (a client, or a target that calls another one) is at the other end of a connection. False: there are too
     /// many at that end.
     fn learn(&self, caller: Endpoint, connection: &Arc<Connection>) -> bool {
-        let is_known = |known: &Arc<Connection>| Arc::ptr_eq(known, connection);
-        if read(&self.learned).get(&caller).is_some_and(is_known) {
-            return true;
-        }
-        let mut learned = write(&self.learned);
-        if connection.caller_count() >= CALLERS_PER_CONNECTION_MAX {
-            return false;
-        }
-        connection.add_caller();
-        if let Some(before) = learned.insert(caller, Arc::clone(connection)) {
-            before.remove_caller();
-        }
-        true
+        read(&self.learned).is_at(&caller, connection) || write(&self.learned).learn(caller, connection)
     }
 
     fn remember(&self, connection: &Arc<Connection>) {
-        let mut connections = lock(&self.connections);
-        connections.retain(|connection| connection.strong_count() > 0);
-        connections.push(Arc::downgrade(connection));
-        drop(connections);
+        let mut made = lock(&self.made);
+        made.retain(|connection| connection.strong_count() > 0);
+        made.push(Arc::downgrade(connection));
+        drop(made);
         if self.is_closed.load(Ordering::Acquire) {
             connection.close();
         }
     }
 
+    /// A connection that this process had made has ended.
     fn forget(&self, connection: &Arc<Connection>) {
-        write(&self.learned).retain(|_, known| !Arc::ptr_eq(known, connection));
+        write(&self.learned).forget(connection);
         let mut lost = Vec::new();
         for (target, route) in lock(&self.routes).iter_mut() {
             if matches!(&route.link, Link::Up(up) if Arc::ptr_eq(up, connection)) {
@@ -476,7 +504,7 @@ impl Router {
 
     /// Ends the connections of all callers, who will look for somebody else to ask.
     pub fn hang_up(&self) {
-        let callers: Vec<Arc<Connection>> = write(&self.learned).drain().map(|(_, caller)| caller).collect();
+        let callers = write(&self.learned).take_connections();
         callers.iter().for_each(|caller| caller.close());
     }
 
@@ -487,8 +515,29 @@ impl Router {
             // SAFETY: the descriptor lives as long as the listener. This wakes its accept(2).
             unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
         }
-        let connections = std::mem::take(&mut *lock(&self.connections));
-        connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.close());
+        let made = std::mem::take(&mut *lock(&self.made));
+        made.iter().filter_map(Weak::upgrade).for_each(|connection| connection.close());
+        lock(&self.accepted).values().for_each(|connection| connection.close());
+        if let Some(readers) = self.readers.get() {
+            readers.close().iter().for_each(|parked| self.on_end(parked));
+        }
+    }
+}
+
+impl Serve for Router {
+    fn serve(&self, connection: &Arc<Connection>, thread: &mut Place<'_>, buffer: &mut BytesMut) -> ReadEnd {
+        let end = self.read_from(connection, thread, buffer);
+        if end == ReadEnd::Ended {
+            self.on_end(connection);
+        }
+        end
+    }
+
+    /// What it costs does not depend on how many others there are: after a restart all of them come and go at once.
+    fn on_end(&self, connection: &Arc<Connection>) {
+        connection.close();
+        write(&self.learned).forget(connection);
+        lock(&self.accepted).remove(&connection.key());
     }
 }
 

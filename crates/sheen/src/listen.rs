@@ -1,6 +1,6 @@
 //! Where servers listen: on loopback, unless somebody says otherwise out loud.
 
-use crate::memory;
+use crate::{memory, sys};
 use anyhow::{Context, Result, bail};
 use net::Router;
 use std::io;
@@ -82,6 +82,7 @@ pub fn is_free(address: &str) -> bool {
 /// A port is in use, or an address is not ours.
 pub fn listen(router: &Arc<Router>, hosts: &[String], mgs: &[String]) -> Result<Vec<String>> {
     router.backlogs().set_byte_count_max(memory::backlog_bytes());
+    router.set_descriptors_max(sys::raise_file_limit());
     hosts.iter().map(|host| listen_on(router, host, mgs)).collect()
 }
 

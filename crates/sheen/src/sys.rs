@@ -405,16 +405,18 @@ fn whole_file(kind: i32) -> libc::flock {
     libc::flock { l_type: kind as libc::c_short, l_whence: libc::SEEK_SET as libc::c_short, ..zero }
 }
 
-/// Lets this process open as many files as it may: object files and connections need more than the usual 1024.
-pub fn raise_file_limit() {
+/// Lets this process open as many files as it may: object files and connections need more than the usual 1024. Returns how many.
+pub fn raise_file_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is a local. Failing, the old one stays.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
         }
     }
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }
 
 /// Only the owner may use what this process creates from now on, until it is set back. Returns the old mask.

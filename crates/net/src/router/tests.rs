@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::callers::CALLERS_PER_CONNECTION_MAX;
 use crate::connection::SHARE_BYTES_MAX;
 use crate::owner::QUEUE_BYTES_MAX;
 use crate::{Owner, OwnerOptions, Timer};
@@ -351,14 +352,16 @@ fn names_that_one_connection_makes_up_leave_room_for_others() {
         stream.write_all(&Frame { src: Endpoint::Client(name), ..request(5, 0) }.to_bytes()).unwrap();
     }
     assert_eq!(reply_on(&mut stream), Xid(5));
-    until("the frames were taken", || read(&far.learned).contains_key(&Endpoint::Client(ClientId(7))));
+    until("the frames were taken", || {
+        read(&far.learned).connection_of(&Endpoint::Client(ClientId(7))).is_some()
+    });
     assert_eq!(read(&far.learned).len(), CALLERS_PER_CONNECTION_MAX + 2);
     near.close();
     far.close();
 }
 
 /// Waits, for long if need be, until something is so.
-fn until(what: &str, is_so: impl Fn() -> bool) {
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if is_so() {
             return;
@@ -435,7 +438,7 @@ fn many_connections_do_not_outrun_a_machine() {
     // One of them is in the machine itself.
     until("all others wait", || {
         let accepted = lock(&far.accepted);
-        accepted.iter().filter(|connection| connection.is_reader_waiting()).count()
+        accepted.values().filter(|connection| connection.is_reader_waiting()).count()
             >= CONNECTION_COUNT as usize - 1
     });
     let one_more = SHARE_BYTES_MAX + FRAME_BYTES;
@@ -462,11 +465,11 @@ fn many_connections_do_not_outrun_a_machine() {
 
 #[test]
 fn who_says_nothing_makes_room_for_somebody_who_does() {
-    let far = Router::accepting(3);
+    let far = Router::accepting(3, ReaderLimits::DEFAULT);
     let _server = echo(&far, OST);
     let address = far.listen("127.0.0.1:0").unwrap();
     let connect = || {
-        let is_there = |local| lock(&far.accepted).iter().any(|other| other.peer() == local);
+        let is_there = |local| lock(&far.accepted).values().any(|other| other.peer() == local);
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let local = stream.local_addr().unwrap().to_string();
@@ -622,3 +625,5 @@ fn a_server_that_takes_the_name_of_another_one_gets_nothing_that_is_meant_for_it
     near.close();
     far.close();
 }
+
+mod parked;

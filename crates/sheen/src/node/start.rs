@@ -193,7 +193,6 @@ fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
     let nid = nid::format_nid(&address);
     let shared =
         targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
-    sys::raise_file_limit();
     let running = start_targets(dirs, &shared, refuse(damaged, fsname.as_deref()))?;
     let labels: Vec<Label> =
         labels.into_iter().filter(|label| running.iter().any(|target| target.id == label.id)).collect();
@@ -293,7 +292,6 @@ fn start_failover<'a>(arguments: &cli::Serve, hosts: &[String]) -> Result<(Arc<N
     let mgs_addresses = if is_mgs { Vec::new() } else { find_mgs(arguments, &labels, &damaged)? };
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, hosts, &mgs_addresses)?;
-    sys::raise_file_limit();
     let targets = Targets::awaited(labels.len(), refuse(damaged, fsname.as_deref()));
     let no_sync = arguments.no_sync_for_tests;
     let cluster_dir = arguments.background.cluster_dir.clone();
