@@ -88,22 +88,21 @@ fn a_loss_of_a_file_that_nobody_has_open_is_told_to_who_asks_next() {
 #[test]
 fn a_layout_is_told_when_it_is_durable() {
     let mut world = World::new(1, 2, 3);
-    let file = world.create(0, TOP, "f");
-    world.release(0, file);
+    let make = Call::Mknod { parent: TOP, name: b"f".into(), mode: 0o100_644, umask: 0, rdev: 0 };
+    assert!(world.call(0, make).is_ok());
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
     world.pass(Duration::from_secs(3));
     world.is_syncing = false;
-    let layout = wire::mdt::LayoutHint { stripe_count: 2, ..Default::default() };
-    let setting = world.begin(0, Call::Setstripe { node: file.0, layout });
+    let layout = wire::LayoutHint::plain(wire::ComponentHint { stripe_count: Some(2), ..Default::default() });
+    let setting = world.begin(0, Call::Setstripe { node, layout });
     assert!(!world.is_answered(0, setting));
     world.is_syncing = true;
     assert!(world.finish(0, setting).is_ok());
-    world.is_syncing = false;
     let node = world.lookup(1, TOP, "f").expect("it is there").node;
     let (fh, _) = world.open(1, node, O_RDWR);
     assert_eq!(world.write(1, (node, fh), 0, b"first"), Ok(5));
     world.mounts[0].is_cut_off = true;
     world.lose_power(TargetId::mdt(0));
-    world.is_syncing = true;
     world.pass(Duration::from_secs(100));
     assert_eq!(world.call(1, Call::Fsync { node, fh, data_only: false }), Ok(Answer::Done));
     world.release(1, (node, fh));
