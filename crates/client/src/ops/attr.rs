@@ -235,13 +235,24 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
         }
         (None, _) if call.is_empty() => {
             let attr = current_attr(ctx, fid).await?;
-            if may_be_before_a_write(ctx, who, &attr) {
+            let ends_set_id = ends_set_id(ctx, who, &attr).await;
+            if ends_set_id && may_be_before_a_write(ctx, who, &attr) {
                 return Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))));
             }
-            set_attrs(ctx, who, fid, chown_to_nobody(who, call, &attr), handle).await
+            set_attrs(ctx, who, fid, chown_to_nobody(who, call, &attr, ends_set_id), handle).await
         }
         (None, _) => set_attrs(ctx, who, fid, call, handle).await,
     }
+}
+
+/// Whether a write or a chown(2) of this caller ends a set-id bit: set-group-id of a file that its group may not execute stays for members.
+async fn ends_set_id(ctx: &Ctx, who: &Who, attr: &Attr) -> bool {
+    const S_IXGRP: u32 = 0o010;
+    let has = |bits: u32| attr.permissions & bits == bits;
+    if has(S_ISUID) || has(S_ISGID | S_IXGRP) {
+        return true;
+    }
+    has(S_ISGID) && who.caller.gid != attr.gid && !ctx.groups(who).await.contains(&attr.gid)
 }
 
 /// Before somebody unprivileged writes through the page cache, the kernel ends set-id bits in his name, and says so in the same way as a
@@ -249,17 +260,14 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
 fn may_be_before_a_write(ctx: &Ctx, who: &Who, attr: &Attr) -> bool {
     let is_owner = who.caller.uid == 0 || who.caller.uid == attr.uid;
     let writes = |handle: &Handle| handle.fid == attr.fid && handle.args.write && !handle.is_directory;
-    !is_owner
-        && attr.permissions & (S_ISUID | S_ISGID) != 0
-        && ctx.with(|state| state.handles.values().any(writes))
+    !is_owner && ctx.with(|state| state.handles.values().any(writes))
 }
 
 /// A chown(2) that names neither owner nor group ends set-id bits and capabilities as any other does, and then only the owner may: as one to
 /// who owns the file. Without them it sets the time of the change, for anybody.
-fn chown_to_nobody(who: &Who, call: SetattrCall, attr: &Attr) -> SetattrCall {
-    let has_set_id = attr.permissions & (S_ISUID | S_ISGID) != 0;
+fn chown_to_nobody(who: &Who, call: SetattrCall, attr: &Attr, ends_set_id: bool) -> SetattrCall {
     let may = who.caller.uid == 0 || who.caller.uid == attr.uid;
-    let is_told = attr.file_type != FileType::Directory && (has_set_id || may);
+    let is_told = attr.file_type != FileType::Directory && (ends_set_id || may);
     SetattrCall { uid: is_told.then_some(attr.uid), ..call }
 }
 
