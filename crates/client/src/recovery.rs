@@ -112,17 +112,13 @@ impl State {
         }
     }
 
-    /// As in Linux each descriptor that is open now is told once, also one that may only read: it can be asked for fsync(2). Without any,
-    /// the next one that is asked tells it.
+    /// As in Linux each descriptor that is open now is told once, also one that may only read: it can be asked for fsync(2). If nobody
+    /// has heard of it, the next one that is asked tells it.
     pub(crate) fn fail_handles(&mut self, fid: Fid, status: Status) {
-        let mut is_open = false;
         for handle in self.handles.values_mut().filter(|handle| handle.fid == fid) {
             handle.error = Some(status);
-            is_open = true;
         }
-        if !is_open {
-            self.untold.note(fid, status);
-        }
+        self.untold.note(fid, status);
     }
 
     /// A replay was refused: it was acknowledged, and is lost.

@@ -8,8 +8,11 @@ use base::{ClientId, Duration, TargetConfig, TargetId, Time};
 use std::collections::BTreeMap;
 use target::Token;
 
-/// How long an answer has to come.
+/// How long a registration waits for what was found.
 pub const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// How long an address has to answer: what others have answered is to be here in time, whoever says nothing.
+pub const ANSWER_WAIT: Duration = Duration::from_millis(1500);
+const _: () = assert!(ANSWER_WAIT.as_millis() < PROBE_WAIT.as_millis());
 /// Registrations that wait at a time, of as many targets; who comes then asks again.
 pub const PROBE_COUNT_MAX: usize = if cfg!(test) { 4 } else { 256 };
 /// Addresses that are asked, those where it was last.
@@ -22,6 +25,8 @@ pub struct Probe {
     pub target: TargetId,
     pub uuid: u128,
     pub nids: Vec<String>,
+    /// Who registers. Any other one that serves the target settles it.
+    pub process: ClientId,
 }
 
 /// A process that serves the target, and where it was asked.
@@ -62,7 +67,8 @@ impl Probes {
             return None;
         }
         self.last_id += 1;
-        let probe = Probe { id: self.last_id, target: target.id, uuid: target.uuid, nids };
+        let process = registration.token.client;
+        let probe = Probe { id: self.last_id, target: target.id, uuid: target.uuid, nids, process };
         self.parked.insert(self.last_id, (now.after(PROBE_WAIT), registration));
         Some(probe)
     }

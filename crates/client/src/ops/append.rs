@@ -18,6 +18,7 @@ use crate::ops::attr::{FileSize, object_size};
 use crate::ops::io::{
     File, be_writer_of, check_room, is_to_begin_anew, lock_hulls, moves, short_or, write_pieces,
 };
+use crate::ops::sync::sync_written;
 use crate::state::State;
 use base::{Duration, Extent, Fid, Status, Time};
 use bytes::Bytes;
@@ -272,6 +273,8 @@ impl State {
 /// Appends `data`, for which the kernel means the file to end at `offset_bytes`. -> Where they are; less than asked for where a target has no
 /// room for what comes next.
 ///
+/// `synced`, a node and a handle, of one that is answered when it is durable: the locks stay for the next piece meanwhile.
+///
 /// # Errors
 /// As a write; and that of a piece in front of it in the same write of the kernel's.
 pub(crate) async fn append(
@@ -279,6 +282,7 @@ pub(crate) async fn append(
     file: &File,
     (offset_bytes, data): (u64, Bytes),
     lock_use: LockUse,
+    synced: Option<(u64, u64)>,
 ) -> Outcome<Extent> {
     if !file.layout.has_objects() {
         return Err(Status::Io);
@@ -287,10 +291,15 @@ pub(crate) async fn append(
     let number = ctx.with(|state| state.begin_append(fid, extent));
     let turn = wait_for_turn(ctx, fid, (number, extent), lock_use).await;
     let has_written = turn.is_ok();
-    let (outcome, pins) = match turn {
+    let (mut outcome, pins) = match turn {
         Ok(()) => append_in_turn(ctx, file, &data, lock_use).await,
         Err(status) => (Err(status), BTreeMap::new()),
     };
+    if let Some((node, fh)) = synced
+        && outcome.is_ok()
+    {
+        outcome = sync_written(ctx, node, fh).await.and(outcome);
+    }
     let ended = Ended { number, extent, outcome, has_written, pins };
     let (pins, later) = ctx.with(|state| state.end_append(fid, ended));
     unpin_all(ctx, pins);

@@ -209,16 +209,12 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
     // Of others the kernel sends one piece at a time, and never cuts the file after them (`fuse_direct_write_iter`).
     let is_past_pages = !is_writeback && call.flags & O_DIRECT != 0;
     let is_append = call.flags & O_APPEND != 0;
-    let is_synced_here = is_direct && call.flags & O_DSYNC != 0;
     ctx.with(|state| match (is_past_pages, is_writeback) {
         (true, _) => state.begin_passing_write(node, extent, is_append),
         (false, true) => {}
         (false, false) => state.note_passing_is_over(node),
     });
-    let mut written = write_call(ctx, who, call, is_direct).await;
-    if is_synced_here && written.is_ok() {
-        written = sync_written(ctx, node, fh).await.and(written);
-    }
+    let written = write_call(ctx, who, call, is_direct).await;
     ctx.with(|state| {
         if is_past_pages {
             state.end_passing_write((node, fh), extent, written);
@@ -254,12 +250,19 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
         truncate_privileges(ctx, who, file.fid, call.fh).await?;
     }
     let is_append = call.flags & O_APPEND != 0 && !call.is_writeback;
+    // Of what is in its pages the kernel asks for an fsync(2) itself.
+    let is_past_pages = is_direct || call.flags & O_DIRECT != 0;
+    let is_synced = call.flags & O_DSYNC != 0 && is_past_pages && !call.is_writeback;
+    let synced = is_synced.then_some((call.node, call.fh));
     let written = if is_append {
-        append(ctx, &file, (call.offset_bytes, call.data), lock_use).await?
+        append(ctx, &file, (call.offset_bytes, call.data), lock_use, synced).await?
     } else {
         let may_wait = matches!(lock_use, LockUse::Pages(_)) && call.flags & O_DSYNC == 0;
         let written_bytes =
             write_file(ctx, &file, (call.offset_bytes, call.data), lock_use, stored, may_wait).await?;
+        if let Some((node, fh)) = synced {
+            sync_written(ctx, node, fh).await?;
+        }
         Extent::at(call.offset_bytes, written_bytes)
     };
     if call.is_writeback && written.byte_count() < byte_count {

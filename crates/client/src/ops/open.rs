@@ -354,9 +354,6 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         state.handles.remove(&fh)
     });
     let Some(handle) = handle else { return Ok(Answer::Done) };
-    if let Some(status) = handle.error {
-        ctx.with(|state| state.untold.note(handle.fid, status));
-    }
     let node_id = handle.fid.inode_number();
     ctx.with(|state| state.forget_passing_writes(node_id, fh));
     if handle.is_access {
@@ -580,7 +577,7 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
             write_out_file(ctx, fid).await;
         }
         let there = check_still_there(ctx, fh).await;
-        take_error(ctx, fh)?;
+        take_error_of_handle(ctx, fid, fh)?;
         there?;
     }
     Ok(Answer::Done)
@@ -588,13 +585,17 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
 
 /// What the handle was not told, or nobody was.
 pub(crate) fn take_error_of_file(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
-    let untold = ctx.with(|state| state.untold.take(fid));
-    take_error(ctx, fh)?;
-    untold.map_or(Ok(()), Err)
+    take_error_of_handle(ctx, fid, fh)?;
+    ctx.with(|state| state.untold.take(fid)).map_or(Ok(()), Err)
 }
 
-pub(crate) fn take_error(ctx: &Ctx, fh: u64) -> Outcome<()> {
-    let error = ctx.with(|state| state.handles.get_mut(&fh).and_then(|handle| handle.error.take()));
+/// What was lost while the handle was open, if it was not told so.
+pub(crate) fn take_error_of_handle(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
+    let error = ctx.with(|state| {
+        let error = state.handles.get_mut(&fh)?.error.take()?;
+        state.untold.take(fid);
+        Some(error)
+    });
     error.map_or(Ok(()), Err)
 }
 

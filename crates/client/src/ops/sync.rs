@@ -8,7 +8,7 @@ use crate::dirty::{write_out_all, write_out_file};
 use crate::executor::oneshot;
 use crate::ops::io::File;
 use crate::ops::open::{
-    check_still_there, release, sync_objects, take_error, take_error_of_file, uncommitted_data,
+    check_still_there, release, sync_objects, take_error_of_file, take_error_of_handle, uncommitted_data,
 };
 use crate::state::State;
 use base::{Duration, Epoch, Fid, TargetId, TargetKind, Version};
@@ -121,7 +121,7 @@ pub(crate) async fn sync_written(ctx: &Ctx, node: u64, fh: u64) -> Outcome<()> {
     let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
         vec![Box::pin(sync_data(ctx, fid)), Box::pin(sync_file_inode(ctx, fid))];
     let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
-    take_error(ctx, fh)?;
+    take_error_of_handle(ctx, fid, fh)?;
     synced
 }
 

@@ -29,6 +29,7 @@ fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     world.is_syncing = false;
     assert_eq!(world.write(0, file, 0, b"doomed"), Ok(6));
     assert!(world.unsynced_count(0) > 0, "the write is not durable yet");
+    let (reader, _) = world.open(0, file.0, O_RDONLY);
     // The OST loses it, and its client comes too late.
     world.mounts[0].is_cut_off = true;
     world.crash(TargetId::ost(0));
@@ -45,6 +46,10 @@ fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let fsync = || Call::Fsync { node: file.0, fh: file.1, data_only: false };
     assert_eq!(world.call(0, fsync()), Err(EIO));
     assert_eq!(world.call(0, fsync()), Ok(Answer::Done));
+    // It could have asked too. Somebody has.
+    world.release(0, (file.0, reader));
+    let (later, _) = world.open(0, file.0, O_RDONLY);
+    assert_eq!(world.call(0, Call::Fsync { node: file.0, fh: later, data_only: false }), Ok(Answer::Done));
     assert_eq!(world.write(0, file, 0, b"again"), Ok(5));
     assert_eq!(world.read(0, file, 0, 100), b"again");
     let node = world.lookup(1, TOP, "f").expect("it is there").node;

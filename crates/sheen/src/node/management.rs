@@ -567,7 +567,7 @@ fn elsewhere(id: TargetId, dir: &Path, nids: &[String], here: &[String]) -> Stri
     };
     format!(
         "{id} is served at {}, and not here, at {}, from {}, which is a copy of it or what it was copied from: end this server; or, if \
-         this is the one to keep, end the other one first, then start this one again",
+         this is the one to keep, end the other one first, then end this one too and start it again",
         format(nids.iter().filter(|nid| !here.contains(nid)).collect()),
         format(here.iter().collect()),
         dir.display()
