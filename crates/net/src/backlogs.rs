@@ -1,4 +1,4 @@
-//! What waits for the sockets of a process, all of them together.
+//! What waits for the sockets of a process, all of them together; and what has come over all of them and waits for machines.
 //!
 //! Each connection has a bound of its own (`connection`), and so many peers that ask and do not read would take as much as they are
 //! connections: who is refused everything is answered, too. So there is a bound for all of them. Beyond it
@@ -7,6 +7,9 @@
 //! - an answer that is longer than the share is queued where nothing else is, as long as all together stay below twice the bound. Those who
 //!   do not read keep one each, and no more; they lose their connections when their silence has lasted (`TCP_USER_TIMEOUT`), and what they
 //!   kept with them. So who reads goes on with one long answer at a time.
+//!
+//! What has come has the same bound. Beyond it a frame that is longer than the least share waits in its reader where its machine is full,
+//! also the only one of its connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,6 +29,8 @@ pub struct Backlogs {
     byte_count: AtomicUsize,
     byte_count_max: AtomicUsize,
     connection_count: AtomicUsize,
+    /// For machines.
+    held_bytes: AtomicUsize,
 }
 
 impl Default for Backlogs {
@@ -34,6 +39,7 @@ impl Default for Backlogs {
             byte_count: AtomicUsize::new(0),
             byte_count_max: AtomicUsize::new(BYTES_MAX),
             connection_count: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
         }
     }
 }
@@ -74,6 +80,20 @@ impl Backlogs {
         equal.clamp(SHARE_BYTES_MIN, SHARE_BYTES)
     }
 
+    pub(crate) fn hold(&self, byte_count: usize) {
+        self.held_bytes.fetch_add(byte_count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn let_go(&self, byte_count: usize) {
+        self.held_bytes.fetch_sub(byte_count, Ordering::Relaxed);
+    }
+
+    /// Whether a frame that has come is to wait before a full machine, whatever its connection has there.
+    pub(crate) fn is_crowded_for(&self, frame_bytes: usize) -> bool {
+        frame_bytes > SHARE_BYTES_MIN
+            && self.held_bytes.load(Ordering::Relaxed) > self.byte_count_max.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn add(&self, byte_count: usize) {
         self.byte_count.fetch_add(byte_count, Ordering::Relaxed);
     }
@@ -109,6 +129,17 @@ mod tests {
             );
             assert!(backlogs.is_full_for(1, share), "what waits counts");
         }
+    }
+
+    #[test]
+    fn of_what_comes_beyond_the_bound_only_short_frames_go_to_full_machines() {
+        let backlogs = backlogs(9, 0);
+        backlogs.hold(MAX);
+        assert!(!backlogs.is_crowded_for(1 << 20));
+        backlogs.hold(1);
+        assert!(backlogs.is_crowded_for(1 << 20) && !backlogs.is_crowded_for(SHARE_BYTES_MIN));
+        backlogs.let_go(1);
+        assert!(!backlogs.is_crowded_for(1 << 20));
     }
 
     #[test]

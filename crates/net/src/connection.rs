@@ -74,6 +74,8 @@ struct Waiting {
     byte_count: AtomicUsize,
     /// The reader waits for its turn.
     is_reader_waiting: AtomicBool,
+    /// It has waited since this was looked at last.
+    has_reader_waited: AtomicBool,
     turn: Mutex<()>,
     turn_has_come: Condvar,
 }
@@ -139,7 +141,8 @@ pub struct Held {
 
 impl Held {
     pub fn new(connection: &Arc<Connection>, frame: &Frame) -> Held {
-        let byte_count = frame.body.len() + frame.data.len();
+        let byte_count = byte_count_of(frame);
+        connection.backlogs.hold(byte_count);
         connection.waiting.frame_count.fetch_add(1, Ordering::SeqCst);
         connection.waiting.byte_count.fetch_add(byte_count, Ordering::SeqCst);
         Held { connection: Arc::clone(connection), byte_count }
@@ -153,6 +156,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let waiting = &self.connection.waiting;
+        self.connection.backlogs.let_go(self.byte_count);
         waiting.frame_count.fetch_sub(1, Ordering::SeqCst);
         waiting.byte_count.fetch_sub(self.byte_count, Ordering::SeqCst);
         if waiting.is_reader_waiting.load(Ordering::SeqCst) && !self.connection.is_beyond(2) {
@@ -160,6 +164,10 @@ impl Drop for Held {
             waiting.turn_has_come.notify_all();
         }
     }
+}
+
+fn byte_count_of(frame: &Frame) -> usize {
+    frame.body.len() + frame.data.len()
 }
 
 struct Out {
@@ -247,9 +255,9 @@ impl Connection {
         self.stream.set_read_timeout(Some(patience))
     }
 
-    /// Whether so much of what has come here waits that its reader is to wait, if the machine for the next frame is full.
-    pub fn has_used_its_share(&self) -> bool {
-        self.is_beyond(1)
+    /// Whether so much of what has come here, or from all, waits that its reader is to wait, if the machine for this next frame is full.
+    pub fn has_used_its_share(&self, frame: &Frame) -> bool {
+        self.is_beyond(1) || self.backlogs.is_crowded_for(byte_count_of(frame))
     }
 
     /// What has come and waits is more than this part of the share.
@@ -269,12 +277,19 @@ impl Connection {
     /// queues of machines, which wait for nothing but their devices: so this thread must have run what it has scheduled, and hold no lock. Nor
     /// does a machine wait for one of the parked connections, for which all threads may be taken; where a device stands still, others'
     /// frames are among those: so the connection is given up then as its peer does, who finds it full for so long.
-    pub fn wait_for_turn(&self, is_full: impl Fn() -> bool, gives_up: impl Fn(Time) -> bool) -> bool {
+    pub fn wait_for_turn(
+        &self,
+        frame: &Frame,
+        is_full: impl Fn() -> bool,
+        gives_up: impl Fn(Time) -> bool,
+    ) -> bool {
+        let is_crowded = || self.backlogs.is_crowded_for(byte_count_of(frame));
         let waiting = &self.waiting;
         let since = clock::now().time;
         let mut turn = waiting.turn.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.is_reader_waiting.store(true, Ordering::SeqCst);
-        while self.is_beyond(2) && is_full() && !self.is_closed() {
+        waiting.has_reader_waited.store(true, Ordering::Relaxed);
+        while (self.is_beyond(2) || is_crowded()) && is_full() && !self.is_closed() {
             if gives_up(since) {
                 tracing::info!(
                     peer = self.peer,
@@ -416,6 +431,8 @@ impl Connection {
     ) -> Result<ReadEnd, WireError> {
         let mut begun_at = Time::ZERO;
         let mut read_count = 0_u32;
+        // Others wait for this thread, which has the rest of a frame to read before it leaves.
+        let mut is_leaving = false;
         loop {
             let missing = Frame::byte_count(buffer)?.map_or(0, |wanted| wanted.saturating_sub(buffer.len()));
             if missing > READ_BYTES {
@@ -426,14 +443,23 @@ impl Connection {
                 continue;
             }
             let is_between = buffer.is_empty();
-            if is_between && !thread.is_kept() {
-                read_count += 1;
-                if read_count.is_multiple_of(READS_PER_TURN) && thread.is_wanted() {
-                    return Ok(ReadEnd::Idle);
-                }
+            read_count += u32::from(!thread.is_kept());
+            let is_turn_over = !thread.is_kept() && read_count >= READS_PER_TURN;
+            if is_turn_over || self.waiting.has_reader_waited.swap(false, Ordering::Relaxed) {
+                is_leaving = thread.is_wanted();
+                read_count = 0;
+            }
+            if is_leaving && is_between {
+                return Ok(ReadEnd::Idle);
             }
             buffer.reserve(missing.max(READ_BYTES / 4));
-            match self.read_some(buffer.spare_capacity_mut(), !is_between || thread.is_kept()) {
+            // Not beyond the end of this frame: no frame is shorter than a header.
+            let to_the_end =
+                if missing > 0 { missing } else { HEADER_BYTES.saturating_sub(buffer.len()).max(1) };
+            let room = buffer.spare_capacity_mut();
+            let end = if is_leaving { to_the_end.min(room.len()) } else { room.len() };
+            let room = room.get_mut(..end).unwrap_or_default();
+            match self.read_some(room, !is_between || thread.is_kept()) {
                 Got::Bytes(0) | Got::Broken => return Ok(ReadEnd::Ended),
                 // SAFETY: the kernel has initialised so many more bytes of the room.
                 Got::Bytes(byte_count) => unsafe { buffer.set_len(buffer.len() + byte_count) },
@@ -451,6 +477,8 @@ impl Connection {
             }
             if !frames.is_empty() {
                 on_frames(frames, thread);
+                // What it has waited for machines is not its peer's.
+                begun_at = clock::now().time;
             }
         }
     }

@@ -78,13 +78,15 @@ struct State {
     waiting_count: usize,
     /// Those that stay with a connection while nothing comes.
     kept_count: usize,
+    /// The last one could not be started.
+    is_short_of_threads: bool,
     is_closed: bool,
 }
 
 impl State {
     /// No thread is left for those that are parked.
     fn is_exhausted(&self, limits: ReaderLimits) -> bool {
-        self.waiting_count == 0 && self.thread_count >= limits.threads_max
+        self.waiting_count == 0 && (self.thread_count >= limits.threads_max || self.is_short_of_threads)
     }
 }
 
@@ -181,7 +183,13 @@ impl Readers {
             return host.on_end(connection);
         }
         state.parked.insert(key, Arc::clone(connection));
-        let is_taken = self.arm(connection).is_ok() && self.have_one_waiting(state, host);
+        let is_taken = match self.arm(connection) {
+            Ok(()) => self.have_one_waiting(state, host),
+            Err(_) => {
+                drop(state);
+                false
+            }
+        };
         if !is_taken && self.lock().parked.remove(&key).is_some() {
             host.on_end(connection);
         }
@@ -225,8 +233,10 @@ impl Readers {
         let (me, its_host) = (Arc::clone(self), Arc::clone(host));
         let thread = std::thread::Builder::new().name("net-reader".into());
         let is_started = thread.spawn(move || me.work(&its_host, first)).is_ok();
+        let mut state = self.lock();
+        state.is_short_of_threads = !is_started;
         if !is_started {
-            self.lock().thread_count -= 1;
+            state.thread_count -= 1;
         }
         is_started
     }

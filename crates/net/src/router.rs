@@ -456,10 +456,10 @@ impl Router {
                 return;
             }
         }
-        if connection.has_used_its_share() && port.is_full() {
+        if connection.has_used_its_share(&frame) && port.is_full() {
             // What this thread has brought before may be what it waits for.
             run::run_all();
-            if !connection.wait_for_turn(|| port.is_full(), |since| thread.gives_up(since)) {
+            if !connection.wait_for_turn(&frame, || port.is_full(), |since| thread.gives_up(since)) {
                 return;
             }
         }

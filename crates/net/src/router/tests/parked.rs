@@ -117,6 +117,49 @@ fn who_is_stuck_in_half_a_frame_goes_when_no_thread_is_left() {
     far.close();
 }
 
+/// Each of them is in the middle of a frame whenever it is looked at, and in none of them for long.
+#[test]
+fn who_is_always_in_the_middle_of_a_frame_keeps_no_thread_from_others() {
+    const PEER_COUNT: usize = 12;
+    let (far, address) = server(limits(2, 8));
+    let frame = request(1, 10).to_bytes();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = Ending(&is_over);
+        for _ in 0..PEER_COUNT {
+            scope.spawn(|| {
+                let mut stream = connect_to(address);
+                let half = frame.len() / 2;
+                stream.write_all(&frame[..half]).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    // Those that wait for a thread are not read.
+                    stream.set_write_timeout(Some(SHORT)).unwrap();
+                    if stream.write_all(&[&frame[half..], &frame[..half]].concat()).is_err() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        until("all threads are taken", || readers(&far).thread_count() == 8);
+        for client in 0..20 {
+            let mut stream = connect_to(address);
+            say(&mut stream, client, 5);
+            assert_eq!(reply_on(&mut stream), Xid(5));
+        }
+    });
+    far.close();
+}
+
+/// True at the end, also that of a failure.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_kept_connection_from_which_nothing_comes_makes_room_for_one_that_is_busy() {
     let (far, address) = server(limits(1, 8));
@@ -168,6 +211,11 @@ fn another_machine_is_reached_while_all_threads_wait_for_a_full_one() {
             while stream.write_all(&frame).is_ok() {}
         });
     }
+    until("all threads but one or two wait, or have given up", || {
+        let accepted = lock(&far.accepted);
+        let waiting_count = accepted.values().filter(|connection| connection.is_reader_waiting()).count();
+        waiting_count >= 6 || accepted.len() < 24
+    });
     for client in 0..20 {
         let mut stream = connect_to(address);
         let src = Endpoint::Client(ClientId(1000 + client));
