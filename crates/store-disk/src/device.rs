@@ -148,29 +148,28 @@ pub(crate) fn read_more(
     byte_count: usize,
     offset_bytes: u64,
 ) -> io::Result<usize> {
-    buffer.reserve(byte_count);
     let mut done = 0;
     while done < byte_count {
-        let room = buffer.spare_capacity_mut().as_mut_ptr();
-        let at = offset(offset_bytes + done as u64)?;
-        // SAFETY: `byte_count` bytes were reserved, of which `done` are taken; the rest is writable memory behind them.
-        let count = unsafe { libc::pread(file.as_raw_fd(), room.cast(), byte_count - done, at) };
-        match usize::try_from(count) {
+        match read_behind(file, buffer, byte_count - done, offset_bytes + done as u64) {
             Ok(0) => break,
-            Ok(count) => {
-                // SAFETY: the kernel has initialised so many more bytes, which are within the capacity.
-                unsafe { buffer.set_len(buffer.len() + count) };
-                done += count;
-            }
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(done)
+}
+
+/// One pread(2) of them.
+fn read_behind(file: &File, buffer: &mut Vec<u8>, byte_count: usize, offset_bytes: u64) -> io::Result<usize> {
+    buffer.reserve(byte_count);
+    let room = buffer.spare_capacity_mut().as_mut_ptr();
+    // SAFETY: `byte_count` bytes were reserved: writable memory behind what the buffer holds.
+    let count = unsafe { libc::pread(file.as_raw_fd(), room.cast(), byte_count, offset(offset_bytes)?) };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has initialised so many more bytes, which are within the capacity.
+    unsafe { buffer.set_len(buffer.len() + count) };
+    Ok(count)
 }
 
 /// What cachestat(2) answers with, as in linux/mman.h: pages.
@@ -216,25 +215,17 @@ pub(crate) fn read_direct(
     byte_count: usize,
     offset_bytes: u64,
 ) -> io::Result<usize> {
-    buffer.reserve(byte_count);
-    let at = offset(offset_bytes)?;
     // SAFETY: the descriptor is open for the length of the borrow, as it is in the other calls of fcntl(2).
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     // SAFETY: as above.
     if flags < 0 || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let room = buffer.spare_capacity_mut().as_mut_ptr();
-    // SAFETY: `byte_count` bytes were reserved behind what the buffer holds.
-    let count = unsafe { libc::pread(file.as_raw_fd(), room.cast(), byte_count, at) };
-    let read = usize::try_from(count).map_err(|_| io::Error::last_os_error());
+    let read = read_behind(file, buffer, byte_count, offset_bytes);
     // SAFETY: as above.
     let cleared = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
     assert_eq!(cleared, 0, "a flag can always be cleared");
-    let count = read?;
-    // SAFETY: the kernel has initialised so many more bytes, which are within the capacity.
-    unsafe { buffer.set_len(buffer.len() + count) };
-    Ok(count)
+    read
 }
 
 /// fallocate(2) with the given mode.

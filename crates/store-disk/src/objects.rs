@@ -431,6 +431,13 @@ impl Shared {
         ids.sort_unstable();
         Ok(ids)
     }
+
+    fn read(&self, id: &ObjectId, extent: Extent, is_ahead: bool) -> Result<Bytes, StoreError> {
+        let way = Way { reading: &self.reading, is_ahead };
+        self.traffic.read(extent.start, || {
+            self.existing(id)?.read_for(extent.start, extent.byte_count() as usize, way)
+        })
+    }
 }
 
 impl ObjectStore for ObjectDisk {
@@ -447,26 +454,12 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
-        let shared = &*self.shared;
-        shared.traffic.read(offset_bytes, || {
-            shared.existing(id)?.read_for(
-                offset_bytes,
-                byte_count,
-                Way { reading: &shared.reading, is_ahead: false },
-            )
-        })
+        self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), false)
     }
 
     /// Past the kernel's page cache where that is cold: who waits for each read is better off with what the kernel reads ahead.
     fn read_ahead(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
-        let shared = &*self.shared;
-        shared.traffic.read(offset_bytes, || {
-            shared.existing(id)?.read_for(
-                offset_bytes,
-                byte_count,
-                Way { reading: &shared.reading, is_ahead: true },
-            )
-        })
+        self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), true)
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {

@@ -223,15 +223,20 @@ fn pages_of(node: u64) -> impl Fn(&Notify) -> Option<(i64, i64)> {
     }
 }
 
-#[test]
-fn a_directory_that_the_kernel_holds_does_not_hold_up_others() {
+/// -> The world, and a directory, by mount 0, of which its kernel knows that there is no `x` and does not get around to dropping that; a call
+/// of mount 1 that makes it.
+fn with_a_name_that_is_not_dropped() -> (World, u64, Call) {
     let mut world = World::new(1, 1, 2);
     let dir = world.mkdir(0, TOP, "d");
     assert_eq!(world.lookup(0, dir, "x"), Err(ENOENT));
     let there = world.lookup(1, TOP, "d").expect("it was made").node;
-    // The kernel of mount 0 does not get around to dropping the name.
     world.mounts[0].is_kernel_stuck = true;
-    let call = Call::Mkdir { parent: there, name: b"x".into(), mode: 0o755, umask: 0 };
+    (world, dir, Call::Mkdir { parent: there, name: b"x".into(), mode: 0o755, umask: 0 })
+}
+
+#[test]
+fn a_directory_that_the_kernel_holds_does_not_hold_up_others() {
+    let (mut world, _, call) = with_a_name_that_is_not_dropped();
     assert!(matches!(world.call(1, call), Ok(Answer::Entry(_))));
     assert!(world.mounts[0].notified.contains(&Notify::IncEpoch));
 }
@@ -255,12 +260,7 @@ fn pass_without_dropping_names(world: &mut World, mount: usize) {
 #[test]
 fn a_call_that_comes_while_a_name_is_dropped_holds_it_up_for_a_moment_only() {
     for is_another_call_there in [false, true] {
-        let mut world = World::new(1, 1, 2);
-        let dir = world.mkdir(0, TOP, "d");
-        assert_eq!(world.lookup(0, dir, "x"), Err(ENOENT));
-        let there = world.lookup(1, TOP, "d").expect("it was made").node;
-        world.mounts[0].is_kernel_stuck = true;
-        let call = Call::Mkdir { parent: there, name: b"x".into(), mode: 0o755, umask: 0 };
+        let (mut world, dir, call) = with_a_name_that_is_not_dropped();
         let making = world.begin(1, call);
         pass_without_dropping_names(&mut world, 0);
         assert!(!world.is_answered(1, making), "the other kernel drops the name");

@@ -18,6 +18,18 @@ fn with_an_undurable_file() -> (World, (u64, u64), (u64, u64)) {
     (world, first, file)
 }
 
+/// An OST loses what is not durable, and mount 0 comes too late to bring it back.
+fn lose_with_the_ost(world: &mut World) {
+    world.mounts[0].is_cut_off = true;
+    world.lose_power(TargetId::ost(0));
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    world.mounts[0].is_cut_off = false;
+    world.pass(Duration::from_secs(20));
+    let events = &world.mounts[0].events;
+    assert!(events.contains(&Event::Evicted(TargetId::ost(0))), "{events:?}");
+}
+
 #[test]
 fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let mut world = World::new(1, 1, 2);
@@ -30,19 +42,7 @@ fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     assert_eq!(world.write(0, file, 0, b"doomed"), Ok(6));
     assert!(world.unsynced_count(0) > 0, "the write is not durable yet");
     let (reader, _) = world.open(0, file.0, O_RDONLY);
-    // The OST loses it, and its client comes too late.
-    world.mounts[0].is_cut_off = true;
-    world.crash(TargetId::ost(0));
-    world.start(TargetId::ost(0));
-    world.is_syncing = true;
-    world.pass(Duration::from_secs(100));
-    world.mounts[0].is_cut_off = false;
-    world.pass(Duration::from_secs(20));
-    assert!(
-        world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))),
-        "{:?}",
-        world.mounts[0].events
-    );
+    lose_with_the_ost(&mut world);
     let fsync = || Call::Fsync { node: file.0, fh: file.1, data_only: false };
     assert_eq!(world.call(0, fsync()), Err(EIO));
     assert_eq!(world.call(0, fsync()), Ok(Answer::Done));
@@ -70,14 +70,7 @@ fn a_loss_of_a_file_that_nobody_has_open_is_told_to_who_asks_next() {
         let reader = reader_knows.then(|| world.open(0, file.0, O_RDONLY).0);
         assert_eq!(world.call(0, Call::Flush { node: file.0, fh: file.1, lock_owner: 1 }), Ok(Answer::Done));
         world.release(0, file);
-        world.mounts[0].is_cut_off = true;
-        world.crash(TargetId::ost(0));
-        world.start(TargetId::ost(0));
-        world.is_syncing = true;
-        world.pass(Duration::from_secs(100));
-        world.mounts[0].is_cut_off = false;
-        world.pass(Duration::from_secs(20));
-        assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))));
+        lose_with_the_ost(&mut world);
         // It was open when that happened, and closes without having asked.
         if let Some(fh) = reader {
             world.release(0, (file.0, fh));

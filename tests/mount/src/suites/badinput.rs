@@ -487,7 +487,7 @@ fn idle_connections(context: &Context) -> Result<()> {
     begun.extend_from_slice(&(1_u32 << 20).to_le_bytes());
     begun.extend_from_slice(&(4_u32 << 20).to_le_bytes());
     let hold = || -> Result<Vec<std::net::TcpStream>> {
-        // Far more than have a thread of their own at the server, and than may block one in the middle of a frame.
+        // Far more than have a thread of their own at the server.
         let held = (0..1100).map(|index| {
             let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
             let said: &[u8] = match index % 4 {

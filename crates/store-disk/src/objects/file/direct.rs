@@ -1,8 +1,8 @@
 //! Reads of an object past the kernel's page cache.
 //!
 //! A byte that streams by once costs two copies less there: the one out of the cache, and the page that is found, filled and evicted
-//! for it. But the cache is what lets many clients that read one object cost the device one read. So what nobody has read is
-//! read ahead goes past it, and an object of which something is read again goes through it from then on: the device reads that twice, no more.
+//! for it. But the cache is what lets many clients that read one object cost the device one read. So what is read
+//! ahead and nobody has read goes past it, and an object of which something is read again goes through it from then on: the device reads that twice, no more.
 //! Who waits for each read goes through it at once: the kernel reads ahead for him.
 
 use super::super::layout::BLOCK_BYTES;
