@@ -22,9 +22,7 @@ use client::{
 };
 use fuse::{Handler, Notifier, Op, Reply, Request, Session};
 use net::{Owner, OwnerOptions, Router, Timer};
-use notices::{
-    Missing, Notices, start_inode_thread, start_inode_threads, start_notifying, start_watcher, told,
-};
+use notices::{Missing, Notices, start_thread, start_threads, start_watcher, told};
 use options::{Choices, LockScope};
 use std::collections::HashMap;
 use std::io;
@@ -95,7 +93,7 @@ struct Shared {
     /// The kernel of this machine gives labels to files.
     has_labels: bool,
     /// Names wait for directory locks and inodes for pages: neither holds up the other.
-    name_notices: Sender<(NotifyId, Notify)>,
+    name_notices: Arc<Notices>,
     inode_notices: Arc<Notices>,
     /// Pages that are put into the kernel's cache, window by window.
     pushes: Arc<Notices>,
@@ -138,7 +136,6 @@ impl Mount {
                 is_write_back_early: false,
             },
         );
-        let (name_notices, names) = mpsc::channel();
         let (destroyed, on_destroyed) = mpsc::channel();
         let shared = Arc::new(Shared {
             owner: OnceLock::new(),
@@ -151,7 +148,7 @@ impl Mount {
             has_locks: choices.lock_scope != LockScope::Nobody,
             has_user_xattrs: choices.has_user_xattrs,
             has_labels: Path::new(SELINUX).exists(),
-            name_notices,
+            name_notices: Notices::of_names(),
             inode_notices: Notices::of_inodes(),
             pushes: Notices::of_pushes(),
             progress: Mutex::default(),
@@ -170,9 +167,9 @@ impl Mount {
             },
         );
         assert!(shared.owner.set(Arc::clone(&owner)).is_ok(), "the owner is set once");
-        start_notifying("notify-names", &shared, names)?;
-        start_inode_thread(&shared, &shared.inode_notices)?;
-        start_inode_thread(&shared, &shared.pushes)?;
+        for notices in [&shared.name_notices, &shared.inode_notices, &shared.pushes] {
+            start_thread(&shared, notices)?;
+        }
         let endpoint = Endpoint::Client(id);
         with.router.add_local(endpoint, owner.clone());
         let fsname = with.config.fsname.clone();
@@ -427,8 +424,7 @@ impl Shared {
                 self.owner().queue(Input::Notified(id, result));
             }
             Output::Notify(id, notice @ (Notify::InvalEntry { .. } | Notify::ExpireEntry { .. })) => {
-                // The receiver lives as long as the process.
-                let _ = self.name_notices.send((id, notice));
+                self.tell(&self.name_notices, id, notice);
             }
             Output::Notify(id, notice @ Notify::InvalInode { .. }) => {
                 self.tell(&self.inode_notices, id, notice);
@@ -455,7 +451,7 @@ impl Shared {
     fn tell(self: &Arc<Shared>, notices: &Arc<Notices>, id: NotifyId, notice: Notify) {
         match notices.push(id, notice) {
             Missing::Nothing => {}
-            Missing::Threads(count) => start_inode_threads(self, notices, count),
+            Missing::Threads(count) => start_threads(self, notices, count),
             Missing::Watcher => start_watcher(self, notices),
         }
     }

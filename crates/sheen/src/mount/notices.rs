@@ -1,16 +1,18 @@
 //! The threads that tell the kernel what to forget.
 
+mod waiting;
+
 use super::{Shared, lock};
 use anyhow::Result;
 use client::{Input, Notify, NotifyId, NotifyResult};
 use fuse::Notified;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use waiting::{Subject, Waiting};
 
-/// Threads that hand notices about inodes to the kernel, at most, but for those that stand there.
+/// Threads that hand notices of one kind to the kernel, at most, but for those that stand there.
 const NOTICE_THREAD_COUNT_MAX: usize = 64;
 /// A thread that has been in the kernel with one notice for so long waits there for a call that waits for locks, most likely.
 const STANDS_AFTER: Duration = Duration::from_millis(100);
@@ -20,24 +22,7 @@ const STANDING_THREAD_COUNT_MAX: usize = 4096;
 /// All but one of these threads end when they have had nothing to do for so long.
 const NOTICE_THREAD_IDLE: Duration = Duration::from_secs(5);
 
-/// A thread that hands notices to the kernel and results to the client.
-pub(super) fn start_notifying(
-    name: &str,
-    shared: &Arc<Shared>,
-    notices: mpsc::Receiver<(NotifyId, Notify)>,
-) -> Result<()> {
-    let shared = Arc::downgrade(shared);
-    std::thread::Builder::new().name(name.into()).spawn(move || {
-        while let Ok((id, notice)) = notices.recv() {
-            let Some(shared) = shared.upgrade() else { return };
-            let result = shared.notify(notice);
-            shared.owner().submit(Input::Notified(id, result));
-        }
-    })?;
-    Ok(())
-}
-
-/// Notices about inodes, and the threads that hand them to the kernel. One of them may wait there for a page of a call
+/// Notices of one kind, and the threads that hand them to the kernel. One of them may wait there for a page or a directory of a call
 /// that is answered only when another one is done, so there are as many threads as notices, within bounds. What nobody waits for any more
 /// may stand there as long as that call is unanswered, and must not keep the rest: the client would give no lock back, and be evicted.
 pub(super) struct Notices {
@@ -49,7 +34,7 @@ pub(super) struct Notices {
 
 #[derive(Default)]
 struct NoticeQueue {
-    notices: VecDeque<(NotifyId, Notify)>,
+    waiting: Waiting,
     /// Those that threads have, and since when.
     under_way: BTreeMap<NotifyId, Instant>,
     thread_count: usize,
@@ -67,7 +52,12 @@ pub(super) enum Missing {
 }
 
 impl Notices {
-    /// Of what the kernel is to drop.
+    /// Of names that the kernel is to drop.
+    pub(super) fn of_names() -> Arc<Notices> {
+        Notices::new("notify-names", NOTICE_THREAD_COUNT_MAX)
+    }
+
+    /// Of pages and attributes that it is to drop.
     pub(super) fn of_inodes() -> Arc<Notices> {
         Notices::new("notify-inodes", NOTICE_THREAD_COUNT_MAX)
     }
@@ -84,16 +74,14 @@ impl Notices {
 
     /// True when no thread has it, nor will.
     pub(super) fn take_back(&self, id: NotifyId) -> bool {
-        let mut queue = lock(&self.queue);
-        let found = queue.notices.iter().position(|(known, _)| *known == id);
-        found.and_then(|index| queue.notices.remove(index)).is_some()
+        lock(&self.queue).waiting.remove(id)
     }
 
     pub(super) fn push(&self, id: NotifyId, notice: Notify) -> Missing {
         let mut queue = lock(&self.queue);
-        queue.notices.push_back((id, notice));
+        queue.waiting.push(id, notice);
         self.is_filled.notify_one();
-        if queue.notices.len() <= queue.idle_count {
+        if queue.waiting.ready_count() <= queue.idle_count {
             return Missing::Nothing;
         }
         if queue.thread_count < self.thread_count_max {
@@ -108,14 +96,14 @@ impl Notices {
     /// What the watcher finds at `now`; `Nothing` is its end.
     fn look(&self, now: Instant) -> Missing {
         let mut queue = lock(&self.queue);
-        if queue.notices.is_empty() {
+        if queue.waiting.ready_count() == 0 {
             queue.is_watched = false;
             return Missing::Nothing;
         }
         let stands = |since: &&Instant| now.saturating_duration_since(**since) >= STANDS_AFTER;
         let standing = queue.under_way.values().filter(stands).count().min(STANDING_THREAD_COUNT_MAX);
         // As many as have something to do: each may come to stand too, and the next look is far off.
-        let waiting = queue.notices.len().saturating_sub(queue.idle_count);
+        let waiting = queue.waiting.ready_count().saturating_sub(queue.idle_count);
         let room = (self.thread_count_max + standing).saturating_sub(queue.thread_count);
         match waiting.min(room) {
             0 => Missing::Watcher,
@@ -123,16 +111,18 @@ impl Notices {
         }
     }
 
-    /// A thread is done with this one.
-    fn end(&self, id: NotifyId) {
-        lock(&self.queue).under_way.remove(&id);
+    /// A thread is done with this one, which was about `subject`, and comes for the next.
+    fn end(&self, id: NotifyId, subject: Subject) {
+        let mut queue = lock(&self.queue);
+        queue.under_way.remove(&id);
+        queue.waiting.end(subject);
     }
 
     /// The next notice for a thread; `None` when there are threads enough without it, or nobody needs them any more.
     fn next(&self, is_needed: impl Fn() -> bool) -> Option<(NotifyId, Notify)> {
         let mut queue = lock(&self.queue);
         loop {
-            if let Some((id, notice)) = queue.notices.pop_front() {
+            if let Some((id, notice)) = queue.waiting.pop() {
                 queue.under_way.insert(id, Instant::now());
                 return Some((id, notice));
             }
@@ -142,7 +132,7 @@ impl Notices {
             queue = locked;
             queue.idle_count -= 1;
             let is_spare = timeout.timed_out() && queue.thread_count > 1;
-            if queue.notices.is_empty() && (is_spare || !is_needed()) {
+            if queue.waiting.ready_count() == 0 && (is_spare || !is_needed()) {
                 queue.thread_count -= 1;
                 return None;
             }
@@ -150,16 +140,17 @@ impl Notices {
     }
 }
 
-/// A thread that hands notices about inodes to the kernel, and results to the client.
-pub(super) fn start_inode_thread(shared: &Arc<Shared>, notices: &Arc<Notices>) -> Result<()> {
+/// A thread that hands notices to the kernel, and results to the client.
+pub(super) fn start_thread(shared: &Arc<Shared>, notices: &Arc<Notices>) -> Result<()> {
     let weak = Arc::downgrade(shared);
     lock(&notices.queue).thread_count += 1;
     let serving = Arc::clone(notices);
     let started = std::thread::Builder::new().name(notices.thread_name.into()).spawn(move || {
         while let Some((id, notice)) = serving.next(|| weak.strong_count() > 0) {
             let Some(shared) = weak.upgrade() else { return };
+            let subject = Subject::of(&notice);
             let result = shared.notify(notice);
-            serving.end(id);
+            serving.end(id, subject);
             shared.owner().submit(Input::Notified(id, result));
         }
     });
@@ -170,9 +161,9 @@ pub(super) fn start_inode_thread(shared: &Arc<Shared>, notices: &Arc<Notices>) -
 }
 
 /// Without one of them its notice waits for the threads that there are.
-pub(super) fn start_inode_threads(shared: &Arc<Shared>, notices: &Arc<Notices>, count: usize) {
+pub(super) fn start_threads(shared: &Arc<Shared>, notices: &Arc<Notices>, count: usize) {
     for _ in 0..count {
-        let _ = start_inode_thread(shared, notices);
+        let _ = start_thread(shared, notices);
     }
 }
 
@@ -186,7 +177,7 @@ pub(super) fn start_watcher(shared: &Arc<Shared>, notices: &Arc<Notices>) {
             let missing = watched.look(Instant::now());
             let Some(shared) = weak.upgrade().filter(|_| missing != Missing::Nothing) else { return };
             if let Missing::Threads(count) = missing {
-                start_inode_threads(&shared, &watched, count);
+                start_threads(&shared, &watched, count);
             }
         }
     });
@@ -244,7 +235,7 @@ mod tests {
         assert_eq!(start(&notices), Some(count + 1));
         assert_eq!(notices.look(later), Missing::Nothing);
         // Most come back: there are threads enough for a while.
-        (0..count).for_each(|id| notices.end(NotifyId(id)));
+        (0..count).for_each(|id| notices.end(NotifyId(id), Subject::Other));
         assert_eq!(push(&notices, count + 2), Missing::Watcher);
         assert_eq!(notices.look(Instant::now()), Missing::Watcher);
         assert_eq!(take(&notices), Some(count + 2));
