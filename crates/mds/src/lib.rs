@@ -9,6 +9,7 @@
 pub mod access;
 pub mod acl;
 pub mod by_space;
+pub mod contended;
 pub mod data;
 pub mod fids;
 pub mod flock;

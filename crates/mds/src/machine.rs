@@ -20,6 +20,7 @@ mod strays;
 mod streams;
 
 use crate::by_space::BySpace;
+use crate::contended::Contended;
 use crate::fids::Fids;
 use crate::flock::Flocks;
 use crate::op::{Cx, Remote};
@@ -172,6 +173,7 @@ pub struct Mds<M: MetaStore> {
     /// Flows that looked at something frozen.
     parked: BTreeSet<OpId>,
     unheard: Unheard,
+    contended: Contended,
     /// Flows that wait until a change is heard of, or durable.
     unheard_waiters: BTreeMap<OpId, (Transno, Token)>,
     timers: BTreeSet<(Time, OpId)>,
@@ -255,6 +257,7 @@ impl<M: MetaStore> Mds<M> {
             runnable: VecDeque::new(),
             parked: BTreeSet::new(),
             unheard: Unheard::default(),
+            contended: Contended::default(),
             unheard_waiters: BTreeMap::new(),
             timers: BTreeSet::new(),
             enqueues: BTreeMap::new(),

@@ -321,3 +321,47 @@ fn who_holds_what_it_asks_for_of_an_inode_is_given_it_once() {
         .sum();
     assert_eq!(given, 1);
 }
+
+/// The bits of a directory's inode that a client is given a lock on when it asks for its attributes.
+fn bits_given(world: &mut World, client: usize, directory: Fid) -> u32 {
+    let want = world.want(client);
+    let reply = world.ask(client, 0, MdtRequest::Getattr { fid: directory, want }).unwrap();
+    let of_grant = |grant: &wire::LockGrant| match grant.policy {
+        LockPolicy::Bits(mask) => mask,
+        policy => panic!("{policy:?}"),
+    };
+    entry_of(&reply).grants.iter().map(of_grant).sum()
+}
+
+/// As jobs do whose processes make a file each: every one of them looks the directory up first.
+#[test]
+fn clients_that_make_files_in_one_directory_take_no_locks_from_each_other() {
+    let mut world = World::new(1, 3);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    for n in 0..20 {
+        for client in 0..3 {
+            bits_given(&mut world, client, dir);
+            let request = new(dir, &format!("f{client}.{n}"), NewNode::Regular);
+            world.ask(client, 0, MdtRequest::Create(request)).unwrap();
+        }
+    }
+    let called: Vec<usize> = world.clients.iter().map(|client| client.callbacks.len()).collect();
+    assert!(called.iter().sum::<usize>() <= 3, "{called:?}: only what they had when it began");
+}
+
+#[test]
+fn who_asks_more_often_than_others_change_a_directory_may_rely_on_it() {
+    let mut world = World::new(1, 2);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    world.mkfile(dir, "f");
+    assert_eq!(bits_given(&mut world, 1, dir), bits::SELF & !bits::UPDATE);
+    for _ in 0..6 {
+        assert_eq!(bits_given(&mut world, 1, dir), 0, "it has that already");
+    }
+    assert_eq!(bits_given(&mut world, 1, dir), bits::SELF, "nothing was changed meanwhile");
+    world.mkfile(dir, "g");
+    assert_eq!(world.clients[1].callbacks.len(), 1);
+    assert_eq!(bits_given(&mut world, 0, dir), bits::SELF, "nobody else has changed anything");
+    world.pass_seconds(2);
+    assert_eq!(bits_given(&mut world, 1, dir), bits::SELF, "it is quiet");
+}

@@ -5,14 +5,13 @@ use super::*;
 use crate::machine::MdsEvent;
 use crate::op::Effect;
 use crate::stats::name_of;
-use base::LockId;
 use wire::mdt::OpenArgs;
 use wire::{Life, LockGrant, MdtReply, PeerReply};
 
 impl<M: MetaStore> Mds<M> {
     pub(super) fn finish_reading(&mut self, now: Now, op: OpId, flow: &mut Flow, run: Run) -> Step {
         let Ok(mut reply) = run.result else { return Step::Ended };
-        let grants = self.grant(op, flow, &run.outcome);
+        let grants = self.grant(now, op, flow, &run.outcome);
         put_grants(&mut reply, grants);
         let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
         self.apply_effects(now, flow, &run.outcome);
@@ -36,7 +35,7 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Step {
         let Ok(mut reply) = run.result else { return Step::Ended };
-        let grants = self.grant(op, flow, &run.outcome);
+        let grants = self.grant(now, op, flow, &run.outcome);
         let locks: Vec<_> = grants.iter().map(|grant| grant.lock).collect();
         put_grants(&mut reply, grants);
         let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
@@ -69,6 +68,7 @@ impl<M: MetaStore> Mds<M> {
                 self.note_adopts(transno, run.adopts);
                 if flow.token.replay.is_none() {
                     self.unheard.note(flow.token, transno, &run.changed, &run.needs);
+                    self.contended.note(now.time, flow.token.client, &run.needs);
                 }
                 if let Some((id, participants)) = decision {
                     flow.settling = None;
@@ -100,26 +100,28 @@ impl<M: MetaStore> Mds<M> {
 
     /// Grants what the caller would like, as far as nobody is in the way. While the target recovers, clients say what
     /// they hold.
-    fn grant(&mut self, op: OpId, flow: &Flow, outcome: &Outcome) -> Vec<LockGrant> {
+    fn grant(&mut self, now: Now, op: OpId, flow: &Flow, outcome: &Outcome) -> Vec<LockGrant> {
         if flow.token.replay.is_some() || !self.core.is_serving() {
             return Vec::new();
         }
         let own = flow.is_claimed.then_some(op);
         let client = flow.token.client;
-        // Who asks for the attributes of a file again and again holds what it can get of the inode already: a thousand locks of
-        // one kind would all have to be searched and given back. Of names and children the grant in the answer counts.
-        let is_needless = |need: &Need| match need.policy {
-            LockPolicy::Bits(mask) => mask & bits::CHILDREN == 0 && self.locks.is_held(client, *need),
-            _ => false,
-        };
-        // One that it has named because it has it.
-        let is_known = |lock: &LockId| self.locks.grant_of(client, *lock).is_some();
-        let is_new = |(lock, need): &&(LockId, Need)| !is_needless(need) && !is_known(lock);
-        let wanted: Vec<_> = outcome.wanted.iter().filter(is_new).collect();
-        wanted
-            .into_iter()
-            .filter_map(|(lock, need)| self.locks.try_grant(client, *lock, *need, own))
-            .collect()
+        let mut grants = Vec::new();
+        for (lock, need) in &outcome.wanted {
+            // One that it has named because it has it.
+            let is_known = self.locks.grant_of(client, *lock).is_some();
+            let need = self.contended.useful(now.time, client, *need);
+            // Who asks for the attributes of a file again and again holds what it can get of the inode already: a thousand locks of
+            // one kind would all have to be searched and given back. Of names and children the grant in the answer counts.
+            let is_needless = match need.policy {
+                LockPolicy::Bits(mask) => mask & bits::CHILDREN == 0 && self.locks.is_held(client, need),
+                _ => false,
+            };
+            if !is_known && !is_needless {
+                grants.extend(self.locks.try_grant(client, *lock, need, own));
+            }
+        }
+        grants
     }
 
     fn apply_effects(&mut self, now: Now, flow: &Flow, outcome: &Outcome) {
