@@ -248,6 +248,8 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
     super::open::revive(ctx, call.fh).await?;
     if must_kill_privileges(ctx, who, &call) {
         truncate_privileges(ctx, who, file.fid, call.fh).await?;
+    } else if is_direct && !call.is_writeback {
+        super::xattr::end_capability(ctx, who, file.fid).await?;
     }
     let is_append = call.flags & O_APPEND != 0 && !call.is_writeback;
     // Of what is in its pages the kernel asks for an fsync(2) itself.

@@ -150,11 +150,31 @@ pub(crate) async fn set(
 }
 
 pub(crate) async fn remove(ctx: &Ctx, who: &Who, node: u64, name: Vec<u8>) -> Outcome<Answer> {
-    let fid = inode_of(ctx, node)?;
+    remove_inode(ctx, who, inode_of(ctx, node)?, name).await
+}
+
+async fn remove_inode(ctx: &Ctx, who: &Who, fid: Fid, name: Vec<u8>) -> Outcome<Answer> {
     // The kernel lets only who may set it remove it, and removes it itself in the name of anybody who writes.
     let is_of_kernel = name == CAPABILITY;
     let who = if is_of_kernel { &Who { caller: Caller::default(), ..*who } } else { who };
     change(ctx, who, fid, |creds| MdtRequest::Removexattr { fid, name: name.clone(), creds }).await
+}
+
+/// What a file may do ends with any write, also the superuser's. Before one through its pages the kernel sees to that itself; before one past them
+/// it says only whether set-id bits end. A capability that another mount gives while this one writes may stay: nobody is asked about a file that had no xattrs when
+/// it was last heard of.
+pub(crate) async fn end_capability(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<()> {
+    let has_xattrs = ctx.with(|state| {
+        state.nodes.by_fid(fid).and_then(|node| node.attr()).is_some_and(|attr| attr.has_xattrs)
+    });
+    if !has_xattrs || xattrs(ctx, fid).await?.list().get(CAPABILITY).is_none() {
+        return Ok(());
+    }
+    match remove_inode(ctx, who, fid, CAPABILITY.to_vec()).await {
+        // Somebody else's write has ended it.
+        Ok(_) | Err(Status::NoData) => Ok(()),
+        Err(status) => Err(status),
+    }
 }
 
 async fn change(ctx: &Ctx, who: &Who, fid: Fid, make: impl Fn(Credentials) -> MdtRequest) -> Outcome<Answer> {

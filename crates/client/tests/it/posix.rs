@@ -440,6 +440,31 @@ fn a_kernel_removes_a_capability_in_the_name_of_anybody() {
     assert_eq!(world.call_as(0, USER, remove("security.other")), Err(EPERM));
 }
 
+/// Past its pages the kernel leaves a capability to who executes the write, and says only whether set-id bits end.
+#[test]
+fn a_write_past_the_pages_ends_a_capability_the_superusers_too() {
+    let mut world = World::new(1, 1, 1);
+    let (node, fh) = world.create(0, TOP, "f");
+    world.release(0, (node, fh));
+    let name = || b"security.capability".to_vec();
+    let get = || Call::Getxattr { node, name: name() };
+    let (fh, mode) = world.open(0, node, O_WRONLY | O_APPEND);
+    assert!(mode.is_direct);
+    for end in [0, 10] {
+        let set = Call::Setxattr { node, name: name(), value: b"v".into(), flags: 0 };
+        assert_eq!(world.call(0, set), Ok(Answer::Done));
+        assert_eq!(world.call(0, get()), Ok(Answer::Bytes("v".into())));
+        assert_eq!(world.call(0, append_call((node, fh), &[1; 10])), Ok(Answer::Written(10)), "{end}");
+        assert_eq!(world.call(0, get()), Err(ENODATA));
+    }
+    let other = Call::Setxattr { node, name: b"user.other".into(), value: b"v".into(), flags: 0 };
+    assert_eq!(world.call(0, other), Ok(Answer::Done));
+    assert_eq!(world.call(0, append_call((node, fh), &[1; 10])), Ok(Answer::Written(10)));
+    let asked = world.requests(0, TargetKind::Mdt);
+    assert_eq!(world.call(0, append_call((node, fh), &[1; 10])), Ok(Answer::Written(10)));
+    assert_eq!(world.requests(0, TargetKind::Mdt), asked, "what the file has is known");
+}
+
 #[test]
 fn space_is_counted_once_per_device() {
     let mut world = World::new(1, 3, 1);
