@@ -13,6 +13,7 @@ pub(crate) mod migrate;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod probe;
+pub(crate) mod room;
 pub(crate) mod root;
 pub(crate) mod seek;
 pub(crate) mod space;

@@ -148,6 +148,8 @@ pub(crate) struct State {
     pub(crate) to_replay: BTreeSet<TargetId>,
     /// MDTs that were not heard for so long that they may have given up this client: nothing is written to their files.
     pub(crate) silent_mdts: BTreeSet<u16>,
+    /// When room on a target was last waited for in vain.
+    pub(crate) full_since: BTreeMap<TargetId, Time>,
     pub(crate) lease: Lease,
     /// Who waits for one of them.
     pub(crate) silence_waiters: Vec<Sender<()>>,
@@ -247,6 +249,7 @@ impl State {
             reopening: BTreeMap::new(),
             to_replay: BTreeSet::new(),
             silent_mdts: BTreeSet::new(),
+            full_since: BTreeMap::new(),
             lease: Lease::default(),
             silence_waiters: Vec::new(),
             calls: BTreeMap::new(),

@@ -10,6 +10,7 @@ use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::append::append;
 use crate::ops::attr::{Written, data_layout, file_layout, truncate_privileges};
 use crate::ops::open::be_writer;
+use crate::ops::room::with_room;
 use crate::ops::sync::sync_written;
 use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
 use crate::state::State;
@@ -559,7 +560,7 @@ async fn send_piece(
         is_answered: false,
         asked: wanted,
     };
-    ctx.ost(pin.target, request, data, Kind::Modifying).await
+    with_room(ctx, pin.target, || ctx.ost(pin.target, request.clone(), data.clone(), Kind::Modifying)).await
 }
 
 /// The same as `note_results`; what a single write told of its object, if no other change of the file has begun or ended since

@@ -53,7 +53,12 @@ fn a_write_ends_where_an_ost_has_no_room() {
     world.set_low(1, true);
     let before = write_count(&world);
     assert_eq!(world.write(0, file, 10, &[1; 4 * UNIT as usize]), Ok(UNIT - 10));
-    assert_eq!(write_count(&world) - before, 2, "nothing behind what was refused is sent");
+    let again = 6;
+    assert_eq!(
+        write_count(&world) - before,
+        2 + again,
+        "what is refused is tried again, and nothing behind it is sent"
+    );
     let mut expected = vec![0; 10];
     expected.resize(UNIT as usize, 1);
     assert_eq!(seen_elsewhere(&mut world), expected);

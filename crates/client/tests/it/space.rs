@@ -153,3 +153,30 @@ fn new_files_miss_a_full_ost_until_it_has_room_again() {
     assert!(made.iter().all(|(_, written)| written.is_ok()), "{made:?}");
     assert_eq!(made.iter().filter(|(ost, _)| *ost == 1).count(), 2, "{made:?}");
 }
+
+/// As when somebody removes a file and writes another one in its place: its objects are destroyed a while later.
+#[test]
+fn a_write_waits_for_the_room_of_what_was_removed() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create_with(0, TOP, "f", O_RDWR | O_DIRECT);
+    let syncs = |world: &World| {
+        let asked = world.requests(0, TargetKind::Mdt);
+        asked.into_iter().find(|(name, _)| *name == "mds_sync").map_or(0, |(_, count)| count)
+    };
+    world.set_low(0, true);
+    let before = syncs(&world);
+    let writing = world.begin(0, write_call(file, 0, &[1; 100]));
+    world.pass(Duration::from_millis(500));
+    assert!(!world.is_answered(0, writing), "there may be room soon");
+    assert_eq!(syncs(&world), before + 1, "what was removed is to be durable");
+    world.set_low(0, false);
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(100)));
+
+    world.set_low(0, true);
+    let [second, third] = ["g", "h"].map(|name| world.create_with(0, TOP, name, O_RDWR | O_DIRECT));
+    assert_eq!(world.write(0, second, 0, &[1; 100]), Err(ENOSPC));
+    let writing = world.begin(0, write_call(third, 0, &[1; 100]));
+    assert!(world.is_answered(0, writing), "it has just been waited for in vain");
+    assert_eq!(world.finish(0, writing), Err(ENOSPC));
+    assert_eq!(syncs(&world), before + 2);
+}
