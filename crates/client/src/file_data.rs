@@ -52,6 +52,8 @@ pub(crate) struct FileData {
     pub(crate) cached_writer_count: u32,
     /// All handles for writing.
     pub(crate) writer_count: u32,
+    /// What says that this mount alone has changed its size since the kernel was last told to believe no answers from before.
+    pub(crate) late_answers_void_under: Option<LockId>,
     /// What the kernel may have in its page cache.
     pub(crate) pages: Seldom<Pages>,
     /// Directories have them, too, by flock(2).
@@ -73,6 +75,7 @@ impl Bare for FileData {
         write_back_asked_at: Time::ZERO,
         cached_writer_count: 0,
         writer_count: 0,
+        late_answers_void_under: None,
         pages: Seldom::none(),
         advisory: Seldom::none(),
     };

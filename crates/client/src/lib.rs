@@ -32,6 +32,7 @@ mod in_hand;
 mod interrupts;
 mod kernel_size;
 mod known_names;
+mod late_answers;
 mod leases;
 mod listed;
 mod listing_budget;

@@ -3,6 +3,7 @@
 
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who};
+use crate::late_answers::void_late_answers;
 use crate::ops::inode_of;
 use crate::state::State;
 use base::limits::FLOCK_WAITS_MAX;
@@ -61,6 +62,9 @@ pub(crate) async fn set(
             call.waits_for_flock = None;
         }
     });
+    if result.is_ok() && lock.kind != FlockKind::Unlock {
+        void_late_answers(ctx, fid).await;
+    }
     result.map(|()| Answer::Done)
 }
 

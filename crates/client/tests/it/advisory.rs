@@ -1,8 +1,8 @@
-//! Conversions of flock(2) locks around a restart of the MDT.
+//! Advisory locks: conversions around a restart of the MDT, and what their holders may rely on.
 
 use crate::world::{O_RDWR, TOP, World};
 use base::{Duration, Extent, TargetId};
-use client::{Answer, Call, Event, Input};
+use client::{Answer, Call, Event, Input, Notify, NotifyResult};
 use wire::mdt::{FileLock, FlockKind};
 
 const EINTR: i32 = 4;
@@ -128,4 +128,66 @@ fn an_interrupt_ends_one_wait_of_an_owner_with_several() {
 fn set_range((node, fh): (u64, u64), kind: FlockKind, start: u64, end: u64) -> Call {
     let lock = FileLock { owner: 1, pid: 1, is_flock: false, kind, extent: Extent::new(start, end) };
     Call::Setlk { node, fh, lock, can_wait: false }
+}
+
+/// How often the kernel was told that it has the attributes of a file no more.
+fn told_of(world: &World, mount: usize, node: u64) -> usize {
+    let is_it = |notify: &&Notify| matches!(notify, Notify::InvalInode { node: of, offset_bytes: -1, .. } if *of == node);
+    world.mounts[mount].notified.iter().filter(is_it).count()
+}
+
+/// The kernel may otherwise take in, in place of the size that it asks for under the lock, one that it was told before.
+#[test]
+fn who_gets_a_lock_hears_no_answers_from_before() {
+    let (mut world, files) = shared_file();
+    for round in 0..5 {
+        for mount in [0, 1] {
+            let file = files[mount];
+            let before = told_of(&world, mount, file.0);
+            world.mounts[mount].is_kernel_stuck = true;
+            let locking = world.begin(mount, set(file, FlockKind::Write, true));
+            assert!(!world.is_answered(mount, locking), "the kernel has not heard it");
+            assert_eq!(told_of(&world, mount, file.0), before + 1);
+            world.mounts[mount].is_kernel_stuck = false;
+            for (id, _) in std::mem::take(&mut world.mounts[mount].stuck) {
+                world.input(mount, Input::Notified(id, NotifyResult::Ok));
+            }
+            assert_eq!(world.finish(mount, locking), Ok(Answer::Done));
+            let end = 8 * (2 * round + mount as u64);
+            assert_eq!(world.attr(mount, file.0).size_bytes, end);
+            world.write(mount, file, end, b"a record").expect("written");
+            let told = told_of(&world, mount, file.0);
+            assert_eq!(world.call(mount, set(file, FlockKind::Unlock, false)), Ok(Answer::Done));
+            assert_eq!(told_of(&world, mount, file.0), told, "nobody relies on the size then");
+        }
+    }
+}
+
+/// Each notification takes a thread of its own.
+#[test]
+fn a_lock_of_a_file_that_nobody_else_writes_costs_one_notification_in_all() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    let lock_and_write = |world: &mut World, count: u64| {
+        for _ in 0..count {
+            assert_eq!(world.call(0, set(file, FlockKind::Write, true)), Ok(Answer::Done));
+            let end = world.attr(0, file.0).size_bytes;
+            world.write(0, file, end, b"a record").expect("written");
+            assert_eq!(world.call(0, set(file, FlockKind::Unlock, false)), Ok(Answer::Done));
+        }
+    };
+    lock_and_write(&mut world, 20);
+    assert_eq!(told_of(&world, 0, file.0), 1);
+    // Somebody else has it open for a while.
+    let there = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, there, O_RDWR);
+    let before = told_of(&world, 0, file.0);
+    lock_and_write(&mut world, 3);
+    assert_eq!(told_of(&world, 0, file.0), before + 3);
+    world.release(1, (there, fh));
+    world.pass(Duration::from_secs(3));
+    lock_and_write(&mut world, 1);
+    let before = told_of(&world, 0, file.0);
+    lock_and_write(&mut world, 20);
+    assert!(told_of(&world, 0, file.0) <= before + 1, "it is alone again");
 }

@@ -69,6 +69,7 @@ static CASES: &[Case] = &[
     Case { name: "reads_and_writes_across_stripes", seconds: 240, run: races::across_stripes },
     Case { name: "counter_under_flock", seconds: 240, run: races::counter_flock },
     Case { name: "counter_under_posix_lock", seconds: 240, run: races::counter_posix },
+    Case { name: "end_under_locks", seconds: 240, run: races::end_under_locks },
     Case { name: "lookup_against_create_and_unlink", seconds: 240, run: races::lookup_storm },
     Case { name: "atomic_replace_never_torn", seconds: 240, run: races::atomic_replace },
     Case { name: "flock_handed_over", seconds: 120, run: waiting::flock_handover },

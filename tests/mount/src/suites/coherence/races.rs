@@ -191,6 +191,45 @@ pub fn counter_posix(context: &Context) -> Result<()> {
     expect_eq(counter(context)?, 2 * round_count, "the counter")
 }
 
+/// Who has a lock finds with lseek(2) where the records end that others have written under theirs, though other processes of his mount look at the
+/// file all the time. What those were told before the lock was granted, the kernel may take in late, and drop the answer to who has it.
+pub fn end_under_locks(context: &Context) -> Result<()> {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (here, there) = context.both("log");
+    write(&here, b"")?;
+    let files = [open_rw(&here)?, open_rw(&there)?];
+    let set = |file: &File, number: u64, is_locked: bool| match (number / 2 % 2, is_locked) {
+        (0, true) => sys::flock(file, libc::LOCK_EX),
+        (0, false) => sys::flock(file, libc::LOCK_UN),
+        (_, true) => sys::lock(file, LockKind::Posix, LockMode::Write, 0, 0, true),
+        (_, false) => sys::lock(file, LockKind::Posix, LockMode::Unlock, 0, 0, false),
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        for path in [&here, &there] {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // Any size that it had lately is right.
+                    drop(fs::metadata(path));
+                }
+            });
+        }
+        let result = (0..context.rounds(2000)).try_for_each(|number| -> Result<()> {
+            let file = &files[number as usize % 2];
+            set(file, number, true)?;
+            expect_eq(
+                sys::seek(file, 0, libc::SEEK_END)?,
+                8 * number,
+                &format!("the end of {number} records"),
+            )?;
+            file.write_all_at(&number.to_le_bytes(), 8 * number)?;
+            Ok(set(file, number, false)?)
+        });
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
 /// One side creates and unlinks, the other looks all the time; after a message it must see the truth.
 pub fn lookup_storm(context: &Context) -> Result<()> {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
