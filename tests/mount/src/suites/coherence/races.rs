@@ -207,7 +207,8 @@ pub fn end_under_locks(context: &Context) -> Result<()> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
         for path in [&here, &there] {
-            scope.spawn(|| {
+            let done = &done;
+            scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
                     // Any size that it had lately is right.
                     drop(fs::metadata(path));
