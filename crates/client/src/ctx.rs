@@ -228,7 +228,12 @@ impl Ctx {
                 }
             });
         }
-        let answer = self.request(target, Request::Ost(request), data, kind).await?;
+        // What brings something that was kept back is looked after there.
+        let changed = request.written_file().filter(|_| !request.is_of_kept());
+        self.with(|state| changed.iter().for_each(|fid| state.note_objects_change(*fid)));
+        let answer = self.request(target, Request::Ost(request), data, kind).await;
+        self.with(|state| changed.iter().for_each(|fid| state.note_objects_change(*fid)));
+        let answer = answer?;
         if let Reply::Ost(OstReply::Written { grant_bytes, .. }) = answer.reply {
             self.with(|state| {
                 if let Some(connection) = state.connections.get_mut(&target) {

@@ -19,6 +19,7 @@ use rpc::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{DataWant, bits};
 use wire::mdt::{ClosingData, OpenArgs};
+use wire::ost::ObjectAttr;
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
 /// Pieces lie within ranges of an object that are as long as this, from 0 on; a full one is sent at once.
@@ -32,7 +33,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Pieces of one object here at most: random writes make many small ones.
 const PIECE_COUNT_MAX: usize = 256;
 /// After the write-back lock of a file has gone it is asked for again, by writers, this often.
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1000);
+pub(crate) const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1000);
 /// Nothing is kept back when no more than this is left of the time for which the MDT is known to count this client as a writer: what
 /// was kept before is sent until then, and has arrived. Afterwards others may be told of the file without it.
 const LEASE_LEFT_MIN: Duration = Duration::from_millis(4000);
@@ -170,12 +171,18 @@ pub(crate) struct Carried {
     pub(crate) write_back: Option<LockId>,
 }
 
+/// A piece that was sent, and not answered.
+struct OnItsWay {
+    number: u64,
+    extent: Extent,
+    stamp: WallTime,
+}
+
 #[derive(Default)]
 struct DirtyObject {
     /// By first byte.
     kept: BTreeMap<u64, Kept>,
-    /// Extents on their way, with the numbers of their pieces.
-    sent: Vec<(u64, Extent)>,
+    sent: Vec<OnItsWay>,
     /// Woken, by being dropped, when something has arrived or is lost.
     waiters: Vec<Sender<()>>,
 }
@@ -190,13 +197,13 @@ impl DirtyObject {
     }
 
     fn is_under_way(&self, extent: Extent) -> bool {
-        self.sent.iter().any(|(_, sent)| sent.overlaps(extent))
+        self.sent.iter().any(|sent| sent.extent.overlaps(extent))
     }
 
     /// Whether something of `extent` that is not younger than the piece `number` is still here.
     fn has_until(&self, extent: Extent, number: u64) -> bool {
         self.kept_within(extent).any(|(_, kept)| kept.number <= number)
-            || self.sent.iter().any(|(own, sent)| *own <= number && sent.overlaps(extent))
+            || self.sent.iter().any(|sent| sent.number <= number && sent.extent.overlaps(extent))
     }
 }
 
@@ -229,10 +236,29 @@ impl Dirty {
         let end_of_object = |object: ObjectId| {
             let known = self.objects.get(&object)?;
             let kept = known.kept.iter().next_back().map(|(start, kept)| start + kept.byte_count());
-            let end = kept.into_iter().chain(known.sent.iter().map(|(_, extent)| extent.end)).max()?;
+            let end = kept.into_iter().chain(known.sent.iter().map(|sent| sent.extent.end)).max()?;
             Some(layout.file_size(layout.stripe_of(object)?, end))
         };
         self.objects_of(layout.fid).filter_map(end_of_object).max().unwrap_or(0)
+    }
+
+    /// An object as it will be when what is here of it, and on its way, has arrived.
+    pub(crate) fn with_kept(&self, object: ObjectId, attr: ObjectAttr) -> ObjectAttr {
+        let Some(known) = self.objects.get(&object) else { return attr };
+        let kept = known.kept.iter().map(|(start, kept)| (Extent::at(*start, kept.byte_count()), kept.stamp));
+        let sent = known.sent.iter().map(|sent| (sent.extent, sent.stamp));
+        let (mut size_bytes, mut stamp, mut byte_count) = (attr.size_bytes, attr.stamp, 0);
+        for (extent, own_stamp) in kept.chain(sent) {
+            size_bytes = size_bytes.max(extent.end);
+            stamp = stamp.max(own_stamp);
+            byte_count += extent.byte_count();
+        }
+        // As if all of it were written where nothing is yet: a file with fewer blocks than bytes is taken for one with holes. But no more
+        // than without any.
+        let full_count = size_bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES / 512);
+        let block_count = attr.block_count.saturating_add(byte_count.div_ceil(512));
+        let block_count = block_count.min(full_count.max(attr.block_count));
+        ObjectAttr { size_bytes, stamp, block_count, ..attr }
     }
 
     fn objects_of(&self, fid: Fid) -> impl Iterator<Item = ObjectId> + '_ {
@@ -260,7 +286,7 @@ impl Dirty {
 
 impl State {
     /// Whether writes of a file may be answered before an OST has them.
-    fn may_keep_back(&self, fid: Fid) -> bool {
+    pub(crate) fn may_keep_back(&self, fid: Fid) -> bool {
         let Ok(mdt) = mdt_of(fid) else { return false };
         self.write_back_lock(mdt, fid).is_some() && self.lease_left(mdt) > LEASE_LEFT_MIN
     }
@@ -384,6 +410,7 @@ impl State {
         if let Some(data) = self.nodes.by_fid_mut(fid).and_then(|node| node.data.known_mut()) {
             data.kept_since = None;
         }
+        self.note_objects_change(fid);
         Some(Carried { sent, unchanged_since, write_back })
     }
 
@@ -391,6 +418,7 @@ impl State {
     pub(crate) fn end_closing(&mut self, sent: &Sent, outcome: Outcome<()>, write_back: Option<LockId>) {
         let mdt = sent.pin.target;
         self.note_data_change(sent.object.fid);
+        self.note_objects_change(sent.object.fid);
         self.end_sending(sent, outcome);
         let Some(lock) = write_back else { return };
         let Some(connection) = self.connections.get_mut(&mdt) else { return };
@@ -525,7 +553,7 @@ impl State {
         let mut sent = Vec::with_capacity(ready.len());
         for extent in ready {
             let Some(kept) = known.kept.remove(&extent.start) else { continue };
-            known.sent.push((kept.number, extent));
+            known.sent.push(OnItsWay { number: kept.number, extent, stamp: kept.stamp });
             let Kept { pin, stamp, number, .. } = kept;
             sent.push(Sent { object, extent, bytes: kept.bytes.into_bytes(), pin, stamp, number });
         }
@@ -552,7 +580,7 @@ impl State {
     /// A piece has arrived or is lost.
     fn end_sending(&mut self, sent: &Sent, outcome: Outcome<()>) {
         if let Some(known) = self.dirty.objects.get_mut(&sent.object) {
-            known.sent.retain(|(number, extent)| *number != sent.number || *extent != sent.extent);
+            known.sent.retain(|other| other.number != sent.number || other.extent != sent.extent);
             known.waiters.clear();
             if known.kept.is_empty() && known.sent.is_empty() {
                 self.dirty.objects.remove(&sent.object);
@@ -564,6 +592,7 @@ impl State {
             if status == Status::LockLost {
                 self.on_blocking(sent.pin.target, sent.pin.lock);
             }
+            self.note_objects_change(sent.object.fid);
             self.lose(sent.object.fid, status);
         }
     }
@@ -730,13 +759,24 @@ async fn send(ctx: Ctx, sent: Sent) {
     ctx.with(|state| {
         state.end_sending(&sent, outcome.map(drop));
         let layout = state.nodes.by_fid(sent.object.fid).and_then(|node| node.layout().cloned());
-        if let (Some(layout), Ok(Some(written))) = (layout, outcome) {
-            state.note_written(&File { fid: sent.object.fid, layout }, &written);
+        if let (Some(layout), Ok(arrived)) = (layout, outcome) {
+            state.note_kept_arrived(&File { fid: sent.object.fid, layout }, sent.object, &arrived);
         }
     });
 }
 
-async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Option<Written>> {
+/// What was kept back has reached its OST.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrived {
+    /// `FileData::objects_changed_at` when it was sent.
+    pub(crate) objects_changed_at: Option<u64>,
+    /// What the answer told of the object.
+    pub(crate) told: Option<Written>,
+    /// The same, where no other change of the file has begun or ended meanwhile.
+    pub(crate) told_alone: Option<Written>,
+}
+
+async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Arrived> {
     let Sent { object, extent, bytes, pin, stamp, .. } = sent;
     let is_small = extent.byte_count() < limits::BULK_BYTES_MIN;
     let kind = if is_small { Kind::Modifying } else { Kind::Behind };
@@ -751,11 +791,15 @@ async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Option<Written>> {
             is_answered: true,
             asked: None,
         };
-        let before = ctx.with(|state| state.data_changed_at(object.fid));
+        let (before, objects_changed_at) =
+            ctx.with(|state| (state.data_changed_at(object.fid), state.objects_changed_at(object.fid)));
         let result = ctx.ost(pin.target, request, bytes.clone(), kind).await;
         note_answer(ctx, object.fid, pin.target, &result);
-        let outcome = note_write(ctx, object.fid, before, vec![(pin.target, result)]);
-        let Err(status) = outcome else { return outcome };
+        let told = result.as_ref().ok().and_then(|answer| Written::of(pin.target, answer));
+        let status = match note_write(ctx, object.fid, before, vec![(pin.target, result)]) {
+            Ok(told_alone) => return Ok(Arrived { objects_changed_at, told, told_alone }),
+            Err(status) => status,
+        };
         tries += 1;
         // Its MDT has evicted this client, and counts it as a writer no more; the OST has not.
         let is_locked = ctx.with(|state| {

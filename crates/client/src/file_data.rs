@@ -3,26 +3,27 @@
 
 use crate::advisory::Advisory;
 use crate::opened::OpenedData;
-use crate::ops::attr::FileSize;
 use crate::pages::Pages;
 use crate::seldom::{Bare, Seldom};
 use base::{Epoch, LockId, TargetId, Time, Transno};
+use wire::ost::ObjectAttr;
 
-/// What the objects of a file said while nothing was under way that changes them. True as long as it is `at_rest`.
+/// What the objects of a file said, by stripe. True as long as they are `at_rest`, but for what is kept back here or on its way after that.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) at_rest: AtRest,
-    pub(crate) size: FileSize,
+    pub(crate) objects: Vec<ObjectAttr>,
     /// Told with the answer to a write: from when this is committed, no crash can take it back.
     pub(crate) written: Option<(TargetId, Transno)>,
 }
 
-/// A moment at which nobody changed the data of a file: a lock on the whole of each object was held, none was in use, its
-/// target had restarted so often, and this client's last change was that one.
+/// A time in which nobody changes the objects of a file: a lock on the whole of each is held, its target has restarted so often, and the
+/// last requests of this client that change them, and that bring what was kept back, were those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AtRest {
     pub(crate) locks: Vec<(LockId, Epoch)>,
-    pub(crate) data_changed_at: u64,
+    pub(crate) objects_changed_at: u64,
+    pub(crate) kept_arrived_at: u64,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +35,13 @@ pub(crate) struct FileData {
     pub(crate) opened: Option<Box<OpenedData>>,
     /// `State::data_change_count` as of this client's last change of data or of pages: when it had the locks, and at its end.
     pub(crate) changed_at: u64,
+    /// `State::data_change_count` when a request that changes its objects last began or ended. Those do not count that bring what was kept
+    /// back, unless one fails.
+    pub(crate) objects_changed_at: u64,
+    /// The same when something arrived that was kept back.
+    pub(crate) kept_arrived_at: u64,
+    /// When locks were last asked for that nothing but its size needs.
+    pub(crate) size_locks_asked_at: Time,
     /// What the objects said last, if it can be believed again.
     pub(crate) measured: Option<Box<Measured>>,
     /// Its size is being measured for its MDT, which does not know it although nobody writes.
@@ -66,6 +74,9 @@ impl Bare for FileData {
         kept_since: None,
         opened: None,
         changed_at: 0,
+        objects_changed_at: 0,
+        kept_arrived_at: 0,
+        size_locks_asked_at: Time::ZERO,
         measured: None,
         is_settling: false,
         unsettled: None,

@@ -201,7 +201,7 @@ pub(crate) async fn lock_and_read(
             Step::Wait(receiver) => {
                 receiver.await;
             }
-            Step::Ask => match enqueue(ctx, (target, object), mode, extent, early).await {
+            Step::Ask => match enqueue(ctx, (target, object), mode, extent, (early, true)).await {
                 // It was sent anew to an OST that is older than the one before.
                 Err(Status::NotSupported) if early.is_some() => read = None,
                 result => return result,
@@ -210,12 +210,22 @@ pub(crate) async fn lock_and_read(
     }
 }
 
+/// A lock for reading on the whole of an object, if nobody is in the way of it.
+pub(crate) async fn try_lock_whole(ctx: &Ctx, target: TargetId, object: ObjectId) -> Outcome<Pin> {
+    let (mode, whole) = (LockMode::Pr, Extent::WHOLE);
+    match ctx.with(|state| state.try_extent(target, object, mode, whole, LockUse::NoPages))? {
+        Step::Have(pin) => Ok(pin),
+        Step::Wait(_) => Err(Status::WouldBlock),
+        Step::Ask => enqueue(ctx, (target, object), mode, whole, (None, false)).await.map(|(pin, _)| pin),
+    }
+}
+
 async fn enqueue(
     ctx: &Ctx,
     (target, object): (TargetId, ObjectId),
     mode: LockMode,
     extent: Extent,
-    read: Option<Extent>,
+    (read, can_wait): (Option<Extent>, bool),
 ) -> Outcome<(Pin, Option<Early>)> {
     let asked = pages_of(extent);
     let (lock, before) =
@@ -228,7 +238,7 @@ async fn enqueue(
             resource: Resource::Object(object),
             mode,
             policy: LockPolicy::Extent(asked),
-            can_wait: true,
+            can_wait,
         }),
     };
     let result = ctx.request(target, request, Bytes::new(), Kind::Plain).await;

@@ -17,7 +17,8 @@ impl State {
                 self.known_entry(parent, name).map(Ok)
             }
             Call::Getattr { node, .. } | Call::Statx { node, .. } => {
-                let attr = self.cached_attr(self.nodes.get(*node)?.fid())?;
+                let fid = self.nodes.get(*node)?.fid();
+                let attr = self.cached_attr(fid).or_else(|| self.attr_of_written(fid))?;
                 Some(Ok(Answer::Attr(self.attr_answer(attr))))
             }
             Call::Getxattr { node, name } => {

@@ -373,6 +373,19 @@ impl State {
         data.unchanged_since = None;
     }
 
+    /// The objects of a file change from now on, or have changed, and not by what was kept back: what they said is in doubt.
+    pub(crate) fn note_objects_change(&mut self, fid: Fid) {
+        self.data_change_count += 1;
+        let count = self.data_change_count;
+        if let Some(node) = self.nodes.by_fid_mut(fid) {
+            node.data.objects_changed_at = count;
+        }
+    }
+
+    pub(crate) fn objects_changed_at(&self, fid: Fid) -> Option<u64> {
+        self.nodes.by_fid(fid).map(|node| node.data.objects_changed_at)
+    }
+
     pub(crate) fn data_changed_at(&self, fid: Fid) -> Option<u64> {
         self.nodes.by_fid(fid).map(|node| node.data.changed_at)
     }

@@ -113,6 +113,11 @@ impl OstRequest {
             _ => None,
         }
     }
+
+    /// Whether it brings what its writer was told to have written before.
+    pub fn is_of_kept(&self) -> bool {
+        matches!(self, OstRequest::Write { is_answered: true, .. })
+    }
 }
 
 /// An object as a listing shows it.

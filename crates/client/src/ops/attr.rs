@@ -20,6 +20,7 @@ pub(crate) use lookup::{lookup, prefetch};
 use rpc::Kind;
 pub(crate) use settling::{ToldEpoch, report_size};
 use settling::{look_again, settled_size};
+use size::size_with_kept;
 pub(crate) use size::{FileSize, Written, object_size};
 use wire::lock::LockWant;
 use wire::mdt::{Credentials, Entry, LayoutHint};
@@ -151,14 +152,8 @@ async fn striped_attr(ctx: &Ctx, fid: Fid, stripes: Vec<Fid>) -> Outcome<Attr> {
 }
 
 /// Completes attributes of a file that somebody writes.
-pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>) -> Outcome<Attr> {
-    let is_unchanged = ctx.with(|state| {
-        state.nodes.by_fid(attr.fid).is_some_and(|node| node.data.unchanged_since == Some(attr.write_epoch))
-    });
-    if is_unchanged {
-        return Ok(attr);
-    }
-    if let Some(attr) = ctx.with(|state| state.attr_with_kept(&attr)) {
+pub(crate) async fn with_size(ctx: &Ctx, attr: Attr, layout: Option<Layout>) -> Outcome<Attr> {
+    if let Some(attr) = ctx.with(|state| state.attr_since_open(&attr)) {
         return Ok(attr);
     }
     let layout = layout.filter(|layout| layout.is_valid() && layout.has_objects());
@@ -170,15 +165,8 @@ pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>)
     if is_strict(&attr) || !layout.has_objects() {
         return Ok(attr);
     }
-    let size = object_size(ctx, &File { fid: attr.fid, layout }).await?;
-    attr.size_bytes = size.size_bytes;
-    attr.block_count = size.block_count;
-    if size.stamp > attr.mtime_stamp {
-        attr.mtime = size.stamp;
-        attr.mtime_stamp = size.stamp;
-    }
-    attr.ctime = attr.ctime.max(size.stamp);
-    Ok(attr)
+    let size = size_with_kept(ctx, &File { fid: attr.fid, layout }).await?;
+    Ok(size.applied_to(attr))
 }
 
 pub(crate) async fn getattr(ctx: &Ctx, node: u64) -> Outcome<Answer> {

@@ -1,8 +1,9 @@
 //! Files that are open for writing and not written: nobody asks their objects.
 
 use crate::world::{O_APPEND, O_EXCL, O_RDWR, TOP, World, write_call};
-use base::{Duration, TargetId, TargetKind};
-use client::{Call, Input, SetattrCall};
+use base::{Duration, Layout, TargetId, TargetKind};
+use client::{Answer, Call, Input, SetattrCall};
+use wire::{ComponentHint, LayoutHint};
 
 impl World {
     /// Requests of one kind that a mount has sent.
@@ -208,4 +209,159 @@ fn a_size_is_reported_to_nobody_but_who_told_the_epoch() {
         world.pass(Duration::from_secs(11));
     }
     assert_eq!((world.attr(1, node).is_size_known, world.attr(1, node).size_bytes), (true, 10));
+}
+
+/// All that a mount has sent to MDTs and OSTs.
+fn all_sent(world: &World, mount: usize) -> u64 {
+    let kinds = [TargetKind::Mdt, TargetKind::Ost].into_iter().flat_map(|kind| world.requests(mount, kind));
+    kinds.map(|(_, count)| count).sum()
+}
+
+const UNIT: u64 = 64 << 10;
+
+fn component(end_bytes: Option<u64>, osts: &[u16]) -> ComponentHint {
+    let stripe_size_bytes = Some(UNIT as u32);
+    ComponentHint { end_bytes, stripe_size_bytes, osts: osts.to_vec(), ..ComponentHint::default() }
+}
+
+/// Layouts of all kinds.
+fn layouts() -> Vec<Vec<ComponentHint>> {
+    let first = |end_units: u64, osts: &[u16]| component(Some(end_units * UNIT), osts);
+    vec![
+        vec![component(None, &[0])],
+        vec![component(None, &[0, 1, 2])],
+        vec![first(2, &[0]), first(8, &[1, 2]), component(None, &[0, 1, 2])],
+        vec![first(1, &[Layout::ON_MDT]), component(None, &[0, 1])],
+    ]
+}
+
+/// A new file, open for writing, with a lock to keep writes back, and its size asked for.
+fn written_alone(world: &mut World, name: &str, components: Vec<ComponentHint>) -> (u64, u64) {
+    let layout = LayoutHint { components };
+    let call = Call::CreateStriped { parent: TOP, name: name.into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let node = world.lookup(0, TOP, name).expect("it was made").node;
+    let file = (node, world.open(0, node, O_RDWR).0);
+    for end in 1..=2 {
+        world.write(0, file, end - 1, b"x").expect("written");
+        assert_eq!(world.attr(0, node).size_bytes, end);
+    }
+    file
+}
+
+#[test]
+fn who_alone_writes_a_file_and_keeps_it_back_knows_its_size() {
+    for (number, components) in layouts().into_iter().enumerate() {
+        let mut world = World::new(1, 3, 2);
+        let file = written_alone(&mut world, "file", components);
+        let mut end = 0;
+        // Each OST has said how much may be kept back, and each stripe is locked.
+        for _ in 0..12 {
+            world.write(0, file, end, &[1; UNIT as usize]).expect("written");
+            end += UNIT;
+            assert_eq!(world.attr(0, file.0).size_bytes, end, "layout {number}");
+        }
+        let before = world.requests(0, TargetKind::Ost);
+        let all_before = all_sent(&world, 0);
+        let mut mtime = world.attr(0, file.0).mtime;
+        for _ in 0..50 {
+            world.write(0, file, end, &[1; 3000]).expect("kept back");
+            end += 3000;
+            let attr = world.attr(0, file.0);
+            assert_eq!(attr.size_bytes, end, "layout {number}");
+            assert!(attr.mtime > mtime && attr.block_count * 512 >= end, "{attr:?}");
+            mtime = attr.mtime;
+            // Over what is there: no longer.
+            world.write(0, file, end / 2, &[2; 10]).expect("kept back");
+            assert_eq!(world.attr(0, file.0).size_bytes, end);
+        }
+        let after = world.requests(0, TargetKind::Ost);
+        assert_eq!(all_sent(&world, 0), all_before, "layout {number}: {before:?}, {after:?}");
+        // What has arrived is not asked for either.
+        let asked = world.sent(0, TargetKind::Ost, "ost_getattr");
+        world.pass(Duration::from_secs(3));
+        assert!(all_sent(&world, 0) > all_before, "it gets old");
+        assert_eq!(world.attr(0, file.0).size_bytes, end);
+        assert_eq!(world.sent(0, TargetKind::Ost, "ost_getattr"), asked, "layout {number}");
+    }
+}
+
+#[test]
+fn a_size_with_what_is_kept_back_is_not_believed_after_somebody_else_had_the_file() {
+    for components in layouts() {
+        let mut world = World::new(1, 3, 2);
+        let file = written_alone(&mut world, "file", components);
+        let there = world.lookup(1, TOP, "file").expect("it was made").node;
+        let mut end = 2;
+        for round in 0..10_u64 {
+            world.pass(Duration::from_secs(2));
+            for _ in 0..3 {
+                world.write(0, file, end, &[1; 30_000]).expect("written");
+                end += 30_000;
+                assert_eq!(world.attr(0, file.0).size_bytes, end);
+            }
+            assert_eq!(world.attr(1, there).size_bytes, end, "round {round}");
+            let (fh, _) = world.open(1, there, O_RDWR);
+            if round % 3 == 0 {
+                end /= 2;
+                truncate(&mut world, 1, (there, fh), end);
+            } else {
+                world.write(1, (there, fh), end, &[2; 40_000]).expect("written");
+                end += 40_000;
+            }
+            assert_eq!(world.attr(0, file.0).size_bytes, end, "round {round}");
+            assert_eq!(world.attr(1, there).size_bytes, end, "round {round}");
+            world.release(1, (there, fh));
+        }
+    }
+}
+
+/// Its own changes that are not kept back, beside what is.
+#[test]
+fn a_size_with_what_is_kept_back_follows_what_is_not() {
+    for components in layouts() {
+        let mut world = World::new(1, 3, 1);
+        let file = written_alone(&mut world, "file", components);
+        let appender = (file.0, world.open(0, file.0, O_RDWR | O_APPEND).0);
+        let mut end = 2;
+        for round in 1..20_u64 {
+            world.write(0, file, end, &[1; 50_000]).expect("kept back");
+            end += 50_000;
+            assert_eq!(world.attr(0, file.0).size_bytes, end);
+            match round % 4 {
+                0 => {
+                    end -= 20_000 * round.min(5);
+                    truncate(&mut world, 0, file, end);
+                }
+                1 => {
+                    end += 100_000;
+                    truncate(&mut world, 0, file, end);
+                }
+                2 => {
+                    let mut call = write_call(appender, 0, &[2; 5000]);
+                    let Call::Write { flags, .. } = &mut call else { panic!("a write") };
+                    *flags = O_APPEND;
+                    assert_eq!(world.call(0, call), Ok(Answer::Written(5000)));
+                    end += 5000;
+                }
+                _ => {
+                    let fsync = Call::Fsync { node: file.0, fh: file.1, data_only: false };
+                    assert_eq!(world.call(0, fsync), Ok(Answer::Done));
+                }
+            }
+            assert_eq!(world.attr(0, file.0).size_bytes, end, "round {round}");
+        }
+    }
+}
+
+/// Nobody has what is lost.
+#[test]
+fn what_was_kept_back_and_lost_counts_no_more() {
+    let mut world = World::new(1, 3, 1);
+    let file = written_alone(&mut world, "file", vec![component(None, &[0, 1, 2])]);
+    world.write(0, file, 2, &[1; 1000]).expect("kept back");
+    assert_eq!(world.attr(0, file.0).size_bytes, 1002);
+    world.evict_from_ost(0, 0);
+    world.pass(Duration::from_secs(7));
+    assert_eq!(world.attr(0, file.0).size_bytes, 2);
 }

@@ -43,9 +43,9 @@ async fn durable_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
         return Ok(size);
     }
     for _ in 0..MEASURE_TRY_COUNT {
-        let (size, uncommitted) = measure(ctx, file).await?;
+        let (objects, uncommitted) = measure(ctx, file).await?;
         if uncommitted.is_empty() {
-            return Ok(size);
+            return Ok(FileSize::of(&file.layout, objects.into_iter()));
         }
         for (target, transno) in uncommitted {
             ctx.committed(target, transno).await?;
