@@ -13,7 +13,7 @@
 
 mod queue;
 
-use crate::mode::{covers, is_compatible, is_valid, policies_overlap};
+use crate::mode::{covers, is_valid};
 use base::limits::{CALLBACK_DEADLINE, LOCKS_PER_CLIENT_MAX};
 use base::{ClientId, Duration, Extent, LockId, ObjectId, Status, Time};
 use queue::{Entry, Owner, Queue, State};
@@ -94,20 +94,14 @@ pub enum LockOutput {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     resource: Resource,
-    /// Among what is granted there, if it is.
-    index: usize,
-}
-
-impl Place {
-    fn waiting(resource: Resource) -> Place {
-        Place { resource, index: usize::MAX }
-    }
+    /// Of its entry there.
+    number: u64,
 }
 
 #[derive(Debug)]
 struct Claim {
-    /// Of each need, with repetitions.
-    resources: Vec<Resource>,
+    /// Of each need.
+    places: Vec<Place>,
     missing_count: usize,
 }
 
@@ -169,8 +163,8 @@ impl LockSpace {
         if !queue.is_blocked(&entry) {
             queue.expand(now, &mut entry);
             let grant = entry.grant(lock, resource);
-            let index = queue.grant(entry);
-            self.add_lock(holder, lock, Place { resource, index });
+            let number = queue.grant(entry);
+            self.add_lock(holder, lock, Place { resource, number });
             self.note_changed(holder, lock);
             return Enqueued::Granted(grant);
         }
@@ -178,9 +172,9 @@ impl LockSpace {
             self.forget_if_empty(resource);
             return Enqueued::Denied(Status::WouldBlock);
         }
-        queue.waiting.push_back(entry);
-        self.add_lock(holder, lock, Place::waiting(resource));
-        self.call_back(now, resource, out);
+        let number = queue.wait(entry);
+        self.add_lock(holder, lock, Place { resource, number });
+        self.call_back(now, resource, Some(number), &[], out);
         Enqueued::Waiting
     }
 
@@ -242,8 +236,8 @@ impl LockSpace {
             return None;
         }
         let grant = entry.grant(lock, resource);
-        let index = queue.grant(entry);
-        self.add_lock(holder, lock, Place { resource, index });
+        let number = queue.grant(entry);
+        self.add_lock(holder, lock, Place { resource, number });
         self.note_changed(holder, lock);
         Some(grant)
     }
@@ -255,7 +249,9 @@ impl LockSpace {
         let (mut seen, mut resources) = (BTreeSet::new(), Vec::new());
         for lock in locks {
             let Some(place) = self.remove_lock(holder, *lock) else { continue };
-            self.remove_entry(place, Owner::Client(holder, *lock));
+            if let Some(queue) = self.queues.get_mut(&place.resource) {
+                queue.remove(place.number);
+            }
             if seen.insert(place.resource) {
                 resources.push(place.resource);
             }
@@ -265,41 +261,22 @@ impl LockSpace {
         }
     }
 
-    fn remove_entry(&mut self, place: Place, owner: Owner) {
-        let Some(queue) = self.queues.get_mut(&place.resource) else { return };
-        match queue.position(place.index, owner) {
-            Some(index) => {
-                let moved = queue.remove_granted(index);
-                moved.into_iter().for_each(|moved| self.note_moved(moved, index));
-            }
-            None => queue.remove_waiting(owner),
-        }
-    }
-
-    /// An entry has another place among the granted ones.
-    fn note_moved(&mut self, owner: Owner, index: usize) {
-        if let Owner::Client(holder, lock) = owner
-            && let Some(place) = self.locks.get_mut(&(holder, lock))
-        {
-            place.index = index;
-        }
-    }
-
     /// The holder has given these locks up, but they stay in everybody's way until `cancel`. From now on they allow
     /// their holder nothing, and nobody asks for them again. Returns those that were granted.
     pub fn begin_cancel(&mut self, now: Time, holder: ClientId, locks: &[LockId]) -> Vec<LockGrant> {
         self.heard_from(now, holder);
         let mut given_up = Vec::new();
         for lock in locks {
-            let Some(Place { resource, index }) = self.locks.get(&(holder, *lock)).copied() else { continue };
-            let queue = self.queues.get_mut(&resource);
-            let entry = queue.and_then(|queue| queue.granted_mut(index, Owner::Client(holder, *lock)));
-            let Some(entry) = entry else { continue };
-            if let State::CalledBack { next, .. } = entry.state {
+            let Some(Place { resource, number }) = self.locks.get(&(holder, *lock)).copied() else {
+                continue;
+            };
+            let Some(queue) = self.queues.get_mut(&resource) else { continue };
+            let Some(Entry { state, .. }) = queue.entry(number).copied() else { continue };
+            if let State::CalledBack { next, .. } = state {
                 self.timers.remove(&(next, holder, *lock));
             }
-            entry.state = State::Cancelling;
-            given_up.push(entry.grant(*lock, resource));
+            let entry = queue.set_state(number, State::Cancelling);
+            given_up.extend(entry.map(|entry| entry.grant(*lock, resource)));
         }
         given_up
     }
@@ -309,16 +286,15 @@ impl LockSpace {
     /// incarnation, which gives its own locks the same numbers. What was claimed with the holder as `exempt` has been released before.
     pub fn retire(&mut self, holder: ClientId, locks: &[LockId], op: OpId) {
         assert!(!self.claims.contains_key(&op), "an operation claims once");
-        let mut claim = Claim { resources: Vec::with_capacity(locks.len()), missing_count: 0 };
+        let mut claim = Claim { places: Vec::with_capacity(locks.len()), missing_count: 0 };
         for lock in locks {
             if self.entry_of(holder, *lock).is_none() {
                 continue;
             }
-            let Some(Place { resource, index }) = self.remove_lock(holder, *lock) else { continue };
-            let queue = self.queues.get_mut(&resource).expect("it was just looked at");
-            let index = queue.position(index, Owner::Client(holder, *lock)).expect("and the entry too");
-            queue.retire(index, op);
-            claim.resources.push(resource);
+            let Some(place) = self.remove_lock(holder, *lock) else { continue };
+            let queue = self.queues.get_mut(&place.resource).expect("it was just looked at");
+            queue.retire(place.number, op);
+            claim.places.push(place);
         }
         self.claims.insert(op, claim);
     }
@@ -356,19 +332,20 @@ impl LockSpace {
     ) -> Claimed {
         assert!(!self.claims.contains_key(&op), "an operation claims once");
         needs.sort_by_key(|need| need.resource);
-        let mut claim = Claim { resources: Vec::with_capacity(needs.len()), missing_count: 0 };
+        let mut claim = Claim { places: Vec::with_capacity(needs.len()), missing_count: 0 };
         for Need { resource, mode, policy } in needs {
             assert!(is_valid(resource, policy), "an operation claims what exists");
-            claim.resources.push(resource);
             let entry = Entry::operation(op, exempt, mode, policy);
             let queue = self.queues.entry(resource).or_default();
-            if queue.is_blocked(&entry) {
-                queue.waiting.push_back(entry);
+            let number = if queue.is_blocked(&entry) {
                 claim.missing_count += 1;
-                self.call_back(now, resource, out);
+                let number = queue.wait(entry);
+                self.call_back(now, resource, Some(number), &[], out);
+                number
             } else {
-                queue.grant(entry);
-            }
+                queue.grant(entry)
+            };
+            claim.places.push(Place { resource, number });
         }
         let claimed = if claim.missing_count == 0 { Claimed::Ready } else { Claimed::Waiting };
         self.claims.insert(op, claim);
@@ -378,12 +355,16 @@ impl LockSpace {
     /// The operation is done, or given up while it waited.
     pub fn release(&mut self, now: Time, op: OpId, out: &mut Vec<LockOutput>) {
         let Some(claim) = self.claims.remove(&op) else { return };
-        for resource in &claim.resources {
-            let moved = self.queues.get_mut(resource).map(|queue| queue.remove_op(op)).unwrap_or_default();
-            moved.into_iter().for_each(|(owner, index)| self.note_moved(owner, index));
+        let mut places = claim.places.clone();
+        places.sort_by_key(|place| place.resource);
+        for of_one in places.chunk_by(|a, b| a.resource == b.resource) {
+            let Some(queue) = of_one.first().and_then(|place| self.queues.get_mut(&place.resource)) else {
+                continue;
+            };
+            queue.remove_all(of_one.iter().map(|place| place.number).collect());
         }
-        for resource in claim.resources {
-            self.pump(now, resource, out);
+        for place in claim.places {
+            self.pump(now, place.resource, out);
         }
     }
 
@@ -419,21 +400,16 @@ impl LockSpace {
     /// Whether a client has such a lock, as far as is known here, and was not asked for it.
     pub fn is_held(&self, holder: ClientId, need: Need) -> bool {
         let Some(queue) = self.queues.get(&need.resource) else { return false };
-        queue.granted().iter().any(|entry| {
-            matches!(entry.owner, Owner::Client(owner, _) if owner == holder)
-                && entry.state == State::Quiet
-                && covers((entry.mode, entry.policy), (need.mode, need.policy))
+        queue.granted_to(holder).any(|entry| {
+            entry.state == State::Quiet && covers((entry.mode, entry.policy), (need.mode, need.policy))
         })
     }
 
     /// Whether another client holds something that an operation for this one would have to wait for.
     pub fn is_held_against(&self, client: ClientId, need: Need) -> bool {
         let Some(queue) = self.queues.get(&need.resource) else { return false };
-        queue.granted().iter().any(|entry| {
-            matches!(entry.owner, Owner::Client(holder, _) if holder != client)
-                && !is_compatible(entry.mode, need.mode)
-                && policies_overlap(entry.policy, need.policy)
-        })
+        let is_others = |entry: &Entry| matches!(entry.owner, Owner::Client(holder, _) if holder != client);
+        queue.granted_against(need.mode, need.policy).any(is_others)
     }
 
     /// Whether a client was asked for a lock that is in somebody's way, and has not given it back.
@@ -478,17 +454,20 @@ impl LockSpace {
         out: &mut Vec<LockOutput>,
     ) {
         let heard = self.heard.get(&holder).copied().unwrap_or(Time::ZERO);
-        let Some(Place { resource, index }) = self.locks.get(&(holder, lock)).copied() else { return };
-        let queue = self.queues.get_mut(&resource);
-        let entry = queue.and_then(|queue| queue.granted_mut(index, Owner::Client(holder, lock)));
-        let Some(Entry { state: State::CalledBack { since, next }, policy, .. }) = entry else { return };
+        let Some(Place { resource, number }) = self.locks.get(&(holder, lock)).copied() else { return };
+        let Some(queue) = self.queues.get_mut(&resource) else { return };
+        let Some(Entry { state: State::CalledBack { since, .. }, policy, .. }) = queue.entry(number).copied()
+        else {
+            return;
+        };
         let deadlines_max = match policy {
             LockPolicy::Bits(bits::WRITE_BACK) => DEADLINES_WITH_PROGRESS_ELSEWHERE,
             _ => DEADLINES_WITH_PROGRESS,
         };
-        *next = now.after(CALLBACK_REPEAT);
-        self.timers.insert((*next, holder, lock));
-        let waited_ns = now.since(*since).as_nanos();
+        let next = now.after(CALLBACK_REPEAT);
+        queue.set_state(number, State::CalledBack { since, next });
+        self.timers.insert((next, holder, lock));
+        let waited_ns = now.since(since).as_nanos();
         let deadline_ns = CALLBACK_DEADLINE.as_nanos();
         let is_silent = waited_ns >= deadline_ns && now.since(heard).as_nanos() >= deadline_ns;
         if is_silent || waited_ns >= deadline_ns * u128::from(deadlines_max) {
@@ -551,17 +530,13 @@ impl LockSpace {
         for (resource, queue) in &self.queues {
             assert!(!queue.is_empty(), "{resource:?} has a queue without entries");
             queue.check();
-            let granted = queue.granted().iter().enumerate().map(|(index, entry)| (Some(index), entry));
-            for (index, entry) in granted.chain(queue.waiting.iter().map(|entry| (None, entry))) {
+            for entry in queue.granted().iter().chain(queue.waiting()) {
                 match entry.owner {
                     Owner::Client(holder, lock) => {
                         lock_count += 1;
                         let place = self.locks.get(&(holder, lock)).expect("what has an entry is known");
                         assert_eq!(place.resource, *resource);
-                        assert!(
-                            index.is_none_or(|index| index == place.index),
-                            "{place:?}, and not {index:?}"
-                        );
+                        assert_eq!(place.number, entry.number);
                     }
                     Owner::Op(op) => assert!(self.claims.contains_key(&op)),
                 }
@@ -575,7 +550,7 @@ impl LockSpace {
     fn entry_of(&self, holder: ClientId, lock: LockId) -> Option<&Entry> {
         let place = self.locks.get(&(holder, lock))?;
         let queue = self.queues.get(&place.resource)?;
-        queue.granted().get(queue.position(place.index, Owner::Client(holder, lock))?)
+        queue.entry(place.number)
     }
 
     fn add_lock(&mut self, holder: ClientId, lock: LockId, place: Place) {
@@ -602,12 +577,10 @@ impl LockSpace {
     /// Grants what has become possible on a resource, in the order of the queue.
     fn pump(&mut self, now: Time, resource: Resource, out: &mut Vec<LockOutput>) {
         let Some(queue) = self.queues.get_mut(&resource) else { return };
-        for (index, entry) in queue.grant_waiting(now) {
+        let newly = queue.grant_waiting(now);
+        for entry in &newly {
             match entry.owner {
                 Owner::Client(holder, lock) => {
-                    if let Some(place) = self.locks.get_mut(&(holder, lock)) {
-                        place.index = index;
-                    }
                     if let Some(changed) = &mut self.changed {
                         changed.insert((holder, lock));
                     }
@@ -622,15 +595,22 @@ impl LockSpace {
                 }
             }
         }
-        self.call_back(now, resource, out);
+        self.call_back(now, resource, None, &newly, out);
         self.forget_if_empty(resource);
     }
 
-    /// Asks the holders of all locks that stand in the way of somebody who waits.
-    fn call_back(&mut self, now: Time, resource: Resource, out: &mut Vec<LockOutput>) {
+    /// Asks the holders of all locks that stand in the way of somebody who waits: who waits since now, or for what was granted now.
+    fn call_back(
+        &mut self,
+        now: Time,
+        resource: Resource,
+        new_waiting: Option<u64>,
+        new_granted: &[Entry],
+        out: &mut Vec<LockOutput>,
+    ) {
         let Some(queue) = self.queues.get_mut(&resource) else { return };
         let next = now.after(CALLBACK_REPEAT);
-        for (holder, lock) in queue.call_back(now, next) {
+        for (holder, lock) in queue.call_back((now, next), new_waiting, new_granted) {
             self.timers.insert((next, holder, lock));
             out.push(LockOutput::Callback { holder, lock, resource });
         }

@@ -471,3 +471,120 @@ fn locks_are_found_after_others_have_gone_from_before_them() {
     assert!((1..=20).all(|lock| space.holds(C, LockId(lock), held)));
     assert!(!space.holds(B, LockId(7), held) && space.holds(B, LockId(8), held));
 }
+
+/// What each of very many clients does costs no look at all the others.
+mod many {
+    use super::*;
+    use crate::space::queue::LOOKED_AT_COUNT;
+
+    const COUNT: u64 = 3000;
+    /// Of one client in one step, several times over.
+    const LOOKS_PER_CLIENT_MAX: usize = 40;
+
+    fn client(index: u64) -> ClientId {
+        ClientId(u128::from(index) + 10)
+    }
+
+    fn inode(mode: LockMode, mask: u32) -> Need {
+        need(Resource::Inode(Fid::ROOT), mode, LockPolicy::Bits(mask))
+    }
+
+    fn ask(space: &mut LockSpace, index: u64, lock: u64, need: Need, out: &mut Vec<LockOutput>) -> Enqueued {
+        space.enqueue(at(0), request(client(index), lock, need.resource, need.mode, need.policy), out)
+    }
+
+    /// As it is at the end.
+    fn check_looks(since: usize) {
+        let count = LOOKED_AT_COUNT.get() - since;
+        assert!(count <= COUNT as usize * LOOKS_PER_CLIENT_MAX, "{count} for {COUNT} clients");
+    }
+
+    fn granted_count(out: &[LockOutput]) -> usize {
+        out.iter().filter(|output| matches!(output, LockOutput::Granted { .. })).count()
+    }
+
+    #[test]
+    fn what_all_know_is_changed_and_asked_for_again() {
+        let (mut space, mut out, since) = (LockSpace::new(), vec![], LOOKED_AT_COUNT.get());
+        for index in 0..COUNT {
+            let granted = ask(&mut space, index, 1, inode(LockMode::Pr, bits::LOOKUP), &mut out);
+            assert!(matches!(granted, Enqueued::Granted(_)));
+        }
+        let change = vec![inode(LockMode::Ex, bits::LOOKUP)];
+        assert_eq!(space.claim(at(0), OpId(1), None, change, &mut out), Claimed::Waiting);
+        let asked = (0..COUNT).map(|index| callback(client(index), 1, Resource::Inode(Fid::ROOT)));
+        assert_eq!(out, asked.collect::<Vec<_>>(), "each is asked once");
+        out.clear();
+        for index in 0..COUNT {
+            space.cancel(at(0), client(index), &[LockId(1)], &mut out);
+            ask(&mut space, index, 2, inode(LockMode::Pr, bits::LOOKUP), &mut out);
+        }
+        assert_eq!(out, [LockOutput::Ready(OpId(1))]);
+        out.clear();
+        space.release(at(0), OpId(1), &mut out);
+        assert_eq!(granted_count(&out), COUNT as usize);
+        check_looks(since);
+        space.check();
+    }
+
+    #[test]
+    fn all_change_another_part_of_what_all_know() {
+        let (mut space, mut out, since) = (LockSpace::new(), vec![], LOOKED_AT_COUNT.get());
+        for index in 0..COUNT {
+            ask(&mut space, index, 1, inode(LockMode::Pr, bits::LOOKUP), &mut out);
+        }
+        for index in 0..COUNT {
+            let (op, change) = (OpId(index), vec![inode(LockMode::Cw, bits::UPDATE)]);
+            assert_eq!(space.claim(at(0), op, Some(client(index)), change, &mut out), Claimed::Ready);
+            assert!(space.is_held(client(index), inode(LockMode::Pr, bits::LOOKUP)));
+            assert!(!space.is_held_against(client(index), inode(LockMode::Pr, bits::WRITE_BACK)));
+            space.release(at(0), op, &mut out);
+        }
+        assert_eq!(out, []);
+        check_looks(since);
+    }
+
+    #[test]
+    fn all_wait_for_the_same_bytes() {
+        let (mut space, mut out, since) = (LockSpace::new(), vec![], LOOKED_AT_COUNT.get());
+        for index in 0..COUNT {
+            space.enqueue(at(0), write(client(index), 1, 0, 100), &mut out);
+        }
+        assert_eq!(out, [callback(client(0), 1, object())]);
+        space.cancel(at(0), client(COUNT / 2), &[LockId(1)], &mut out);
+        for index in (0..COUNT).filter(|index| *index != COUNT / 2) {
+            out.clear();
+            space.cancel(at(0), client(index), &[LockId(1)], &mut out);
+            let next = if index + 1 == COUNT / 2 { index + 2 } else { index + 1 };
+            // The next one, and it is asked for it at once.
+            let is_next = |output: &LockOutput| matches!(output, LockOutput::Granted { holder, .. } if *holder == client(next));
+            assert_eq!(out.first().is_some_and(is_next), next < COUNT, "{out:?}");
+        }
+        check_looks(since);
+        assert_eq!(space.resource_count(), 0);
+    }
+
+    #[test]
+    fn all_write_parts_of_their_own() {
+        let (mut space, mut out, since) = (LockSpace::new(), vec![], LOOKED_AT_COUNT.get());
+        space.enqueue(at(0), write(A, 1, 0, 1 << 40), &mut out);
+        for index in 0..COUNT {
+            space.enqueue(at(0), write(client(index), 1, index << 20, (index << 20) + 100), &mut out);
+        }
+        out.clear();
+        space.cancel(at(0), A, &[LockId(1)], &mut out);
+        assert_eq!(granted_count(&out), COUNT as usize);
+        // Nobody waits any more, so they grow into what is between them, and nothing is contended in the end.
+        for index in 0..COUNT {
+            let (start, later) = ((index << 20) + 200, at(60));
+            let granted = space.enqueue(later, write(client(index), 2, start, start + 100), &mut out);
+            let LockPolicy::Extent(grown) = granted_policy(granted) else { panic!("it is of bytes") };
+            assert!(grown.start <= start && grown.end <= (index + 1) << 20 || index + 1 == COUNT);
+        }
+        check_looks(since);
+        space.check();
+        (0..COUNT).for_each(|index| space.drop_holder(at(60), client(index), &mut out));
+        check_looks(since);
+        assert_eq!(space.resource_count(), 0);
+    }
+}
