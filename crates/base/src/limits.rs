@@ -97,7 +97,8 @@ pub const PLAIN_IN_FLIGHT_MAX: usize = 512;
 pub const PLAIN_ASIDE_MAX: usize = 448;
 /// Replays of one client in flight.
 pub const REPLAYS_IN_FLIGHT_MAX: usize = 32;
-/// Bytes of replays of one client that a target keeps until they are executed. Those that a client has on their way have room twice.
+/// Bytes of replays of one client that a target keeps until they are executed. Those that a client has on their way have room twice. As
+/// much is kept besides of what it names that it has open and locked: some 100,000 files.
 pub const QUEUED_REPLAY_BYTES_MAX: usize = 64 << 20;
 /// Who replays, or waits for the replays of others, lets the target hear from it this often; two of three may be lost before its lease
 /// matters.

@@ -8,6 +8,7 @@ mod held;
 pub mod inspect;
 mod kept;
 mod manifest;
+mod named;
 mod order;
 mod output;
 mod queue;
@@ -580,7 +581,9 @@ impl<M: MetaStore> Core<M> {
     pub fn is_slow_to_listen(&self, now: Time, patience: Duration) -> bool {
         let is_old =
             |held: &Held| matches!(held, Held::Session { since, .. } if now.since(*since) > patience);
-        self.recovery.is_some() || self.held_for_rows.values().flatten().any(is_old)
+        // Their rows are numbered in the order in which they came.
+        let first = self.held_for_rows.values().flatten().next();
+        self.recovery.is_some() || first.is_some_and(is_old)
     }
 
     /// Which incarnation of a client has a session.
@@ -728,10 +731,8 @@ impl<M: MetaStore> Core<M> {
 
     fn send_held(&mut self, out: &mut Vec<CoreOutput>) {
         let (rows, all) = (self.store.durable(), self.durable());
-        let later_rows = self.held_for_rows.split_off(&rows.next());
-        let later_all = self.held_for_all.split_off(&all.next());
-        let for_rows = std::mem::replace(&mut self.held_for_rows, later_rows);
-        let for_all = std::mem::replace(&mut self.held_for_all, later_all);
+        let for_rows = take_up_to(&mut self.held_for_rows, rows);
+        let for_all = take_up_to(&mut self.held_for_all, all);
         for held in for_rows.into_values().chain(for_all.into_values()).flatten() {
             match held {
                 Held::Work { token, transno, body } => {
@@ -794,4 +795,13 @@ impl<M: MetaStore> Core<M> {
     fn note_kicked(&mut self) {
         self.kicked_to = self.transno;
     }
+}
+
+/// What waits for no more than this. Mostly, and with each input, that is nothing.
+fn take_up_to(held: &mut BTreeMap<Transno, Vec<Held>>, durable: Transno) -> BTreeMap<Transno, Vec<Held>> {
+    if held.first_key_value().is_none_or(|(first, _)| *first > durable) {
+        return BTreeMap::new();
+    }
+    let later = held.split_off(&durable.next());
+    std::mem::replace(held, later)
 }

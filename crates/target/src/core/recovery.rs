@@ -10,14 +10,14 @@
 
 use super::kept::KeptElsewhere;
 use super::manifest::{LISTED_MAX, SLOTS};
+use super::named::Named;
 use super::order::Order;
 use super::queue::{Queued, ReplayQueue};
 use super::roll::Roll;
 use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
-use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, Xid, limits};
-use bytes::Bytes;
+use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, LockRequest, MdtRequest, Request};
@@ -117,7 +117,7 @@ pub(super) struct Awaited {
     pub is_replayed: bool,
     /// Those, in the order in which it says them, until the replays of all clients are executed: what it has open another client may
     /// have made.
-    held: BTreeMap<Xid, (Frame, Request)>,
+    held: Named,
     /// Its `ReplayDone`.
     pub done: Option<Box<Frame>>,
     /// The client is gone, and its replays are those that another target has kept.
@@ -313,7 +313,7 @@ impl<M: MetaStore> Core<M> {
         if let Some(awaited) = &mut export.awaited {
             awaited.done = None;
             // It says them anew.
-            awaited.held.clear();
+            awaited.held = Named::default();
         }
     }
 
@@ -342,9 +342,8 @@ impl<M: MetaStore> Core<M> {
                 return self.answer_refusal(&frame, Status::ProtocolError, out);
             }
             if frame.xid > acked {
-                let frame = Frame { data: Bytes::new(), ..frame };
                 let is_news = !std::mem::replace(&mut awaited.is_replayed, true);
-                awaited.held.insert(frame.xid, (frame, request));
+                awaited.held.push(frame, request);
                 if is_news {
                     self.stop_listing(client);
                 }
@@ -608,7 +607,7 @@ impl<M: MetaStore> Core<M> {
             self.note_change(client);
             let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
             let its = awaited.map(|awaited| std::mem::take(&mut awaited.held)).unwrap_or_default();
-            held.extend(its.into_values());
+            held.extend(its.into_requests());
         }
         for (frame, request) in held {
             self.start_plain(&frame, request, Some(Transno::ZERO), out);

@@ -1,7 +1,7 @@
 //! What a peer may have kept here for it is bounded, whatever it says.
 
 use crate::network::TARGET;
-use base::limits::{BULK_BYTES_MAX, REQUESTS_PER_EXPORT_MAX, UNSPOKEN_SESSIONS_MAX};
+use base::limits::{BULK_BYTES_MAX, QUEUED_REPLAY_BYTES_MAX, REQUESTS_PER_EXPORT_MAX, UNSPOKEN_SESSIONS_MAX};
 use base::{
     ClientId, Duration, Endpoint, Epoch, Extent, Fid, LockId, Now, ObjectId, OpenHandle, Status, Time,
     WallTime, Xid,
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use store::{MemoryMeta, MetaStore};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Work};
-use wire::mdt::ClosingData;
+use wire::mdt::{ClosingData, FileLock, FlockKind};
 use wire::session::ConnectReply;
 use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, OstRequest, Reply, Request};
 
@@ -401,4 +401,42 @@ fn what_nobody_understands_of_a_request_that_waits_does_not_count() {
         frame.body = [&frame.body[..], &long].concat().into();
         assert_eq!(scene.hand_in(frame).work.len(), 1, "{xid}");
     }
+}
+
+/// One names what it has open and locked, and another one does not come back for long.
+#[test]
+fn what_a_client_names_again_in_a_recovery_waits_within_a_bound() {
+    const COUNT: u64 = 100;
+    let mut scene = Scene::new();
+    scene.hand_in(connect_frame(ClientId(6), "absent"));
+    scene.sync();
+    let session = scene.session;
+    let mut options = scene.core.options().clone();
+    options.now = scene.now;
+    scene.core = Core::open(Arc::clone(&scene.store), options).unwrap();
+    scene.sync();
+    let mut connect = connect_frame(CLIENT, "host");
+    let Ok(Request::Connect(mut request)) = Request::from_bytes(&connect.body) else { panic!("it is one") };
+    request.session = session;
+    connect.body = Request::Connect(request).to_bytes();
+    let came = scene.hand_in(connect);
+    let Ok(Reply::Connected(reply)) = Reply::from_bytes(&came.replies[0].body) else { panic!("answered") };
+    scene.session = reply.session;
+    let lock =
+        FileLock { owner: 1, pid: 1, is_flock: false, kind: FlockKind::Read, extent: Extent::at(0, 1) };
+    let request =
+        Request::Mdt(MdtRequest::ReplayFlocks { fid: Fid::ROOT, locks: vec![lock; (1 << 20) / 32] });
+    for xid in 1..=COUNT {
+        let mut frame = request_frame(CLIENT, &request);
+        (frame.session, frame.xid, frame.slot) = (scene.session, Xid(xid), Frame::NO_SLOT);
+        frame.flags = wire::flags::REPLAY;
+        assert_eq!(scene.hand_in(frame.clone()).work.len(), 0, "the other one may replay something yet");
+        assert_eq!(scene.hand_in(frame).work.len(), 0, "said twice, it counts once");
+    }
+    let (now, mut out) = (scene.now, Vec::new());
+    scene.core.evict(now, ClientId(6), &mut out);
+    let begun: Vec<u64> = Came::of(out).work.iter().map(|work| work.token.xid.0).collect();
+    let room = (QUEUED_REPLAY_BYTES_MAX / (request.to_bytes().len() + 1)) as u64;
+    assert!(begun.len() as u64 <= room && begun.len() as u64 >= room - 1, "{} of {COUNT}", begun.len());
+    assert!(begun.iter().copied().eq(1..=begun.len() as u64), "those that came first");
 }
