@@ -67,15 +67,13 @@ impl CancelQueue {
     ) -> bool {
         self.waiting
             .retain(|waiting| !matches!(waiting.what, Protected::Locks(holder, _) if holder == client));
-        let mut dirty = Vec::new();
-        let mut up_to = None;
-        self.written.retain(|(holder, lock), transno| {
-            if *holder == client && *transno > durable {
-                dirty.push(*lock);
-                up_to = up_to.max(Some(*transno));
-            }
-            *holder != client
-        });
+        // Those of others are not looked at: all may go at once.
+        let its = (client, LockId::ZERO)..=(client, LockId(u64::MAX));
+        let its = self.written.extract_if(its, |_, _| true);
+        let undurable: Vec<(LockId, Transno)> =
+            its.filter(|(_, at)| *at > durable).map(|((_, lock), at)| (lock, at)).collect();
+        let dirty: Vec<LockId> = undurable.iter().map(|(lock, _)| *lock).collect();
+        let up_to = undurable.iter().map(|(_, at)| *at).max();
         if let Some(up_to) = up_to {
             locks.retire(client, &dirty, op);
             self.waiting.push(Waiting { what: Protected::Claim(op), up_to });

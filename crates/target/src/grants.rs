@@ -16,29 +16,31 @@ const AVAIL_SHARE: u64 = 8;
 #[derive(Debug, Default)]
 pub struct Grants {
     by_client: BTreeMap<ClientId, u64>,
+    /// Of all of them.
+    total_bytes: u64,
 }
 
 impl Grants {
     /// What a client may keep back from now on; nothing when the device is full but for its reserve.
     pub fn renew(&mut self, client: ClientId, space: &Space) -> u64 {
-        self.by_client.remove(&client);
-        let granted: u64 = self.by_client.values().sum();
+        self.drop_client(client);
         // Half of what is left: there may come more clients, and renewed so all have as much in the end.
-        let share = (space.reserve_bytes / RESERVE_SHARE).saturating_sub(granted) / 2;
+        let share = (space.reserve_bytes / RESERVE_SHARE).saturating_sub(self.total_bytes) / 2;
         let grant = share.min(GRANT_BYTES_MAX).min(space.avail_bytes / AVAIL_SHARE);
         if grant > 0 {
             self.by_client.insert(client, grant);
+            self.total_bytes += grant;
         }
         grant
     }
 
     pub fn drop_client(&mut self, client: ClientId) {
-        self.by_client.remove(&client);
+        self.total_bytes -= self.by_client.remove(&client).unwrap_or(0);
     }
 
     /// Of all clients.
     pub fn total_bytes(&self) -> u64 {
-        self.by_client.values().sum()
+        self.total_bytes
     }
 }
 
@@ -57,6 +59,7 @@ mod tests {
         for client in 0..100 {
             let granted = grants.renew(ClientId(client), &space);
             assert!(granted <= GRANT_BYTES_MAX);
+            assert_eq!(grants.total_bytes(), grants.by_client.values().sum::<u64>());
         }
         let all = (1 << 30) / RESERVE_SHARE;
         assert!(grants.total_bytes() <= all);
