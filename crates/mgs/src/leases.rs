@@ -61,6 +61,8 @@ pub(crate) struct Leases {
     last_turn: Time,
     /// When ended leases were last looked for.
     looked_at: Time,
+    /// When old ones were last forgotten.
+    forgot_at: Time,
     /// The row says something else than is known.
     is_row_old: bool,
     /// Leases that had ended and were renewed, which the row may not say yet: durable from this transaction on, or with the next row.
@@ -74,6 +76,7 @@ impl Leases {
             since: now,
             last_turn: now,
             looked_at: now,
+            forgot_at: now,
             is_row_old: false,
             back: BTreeMap::new(),
         }
@@ -108,7 +111,12 @@ impl Leases {
         self.last_turn = now;
     }
 
+    /// With each turn, of which there are as many as there are clients.
     pub fn forget_old(&mut self, now: Time) {
+        if now.since(self.forgot_at) < LEASE_RENEWAL {
+            return;
+        }
+        self.forgot_at = now;
         self.held.retain(|_, lease| lease.has_ended || now < lease.until.after(FORGOTTEN_AFTER));
     }
 

@@ -9,6 +9,7 @@
 
 mod leases;
 mod owners;
+mod polls;
 mod pools;
 mod probes;
 mod row;
@@ -21,6 +22,7 @@ use base::{
 use bytes::Bytes;
 use leases::Leases;
 use owners::{Denied, Owners};
+use polls::{Poll, Polls};
 use probes::{Probes, Registration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -128,15 +130,6 @@ pub enum MgsEvent {
     },
 }
 
-/// Somebody who waits for a newer configuration.
-#[derive(Debug)]
-struct Poll {
-    token: Token,
-    fsname: String,
-    known_version: u64,
-    until: Time,
-}
-
 /// The management server.
 pub struct Mgs<M: MetaStore> {
     core: Core<M>,
@@ -144,7 +137,7 @@ pub struct Mgs<M: MetaStore> {
     configs: BTreeMap<String, ClusterConfig>,
     /// The last change of a configuration: what others are told is durable first.
     changed_at: Transno,
-    polls: Vec<Poll>,
+    polls: Polls,
     probes: Probes,
     leases: Leases,
     owners: Owners,
@@ -172,7 +165,7 @@ impl<M: MetaStore> Mgs<M> {
         let core = Core::open(store, core_options)?;
         let leases = Leases::read(&**core.store(), options.now.time, core.epoch())?;
         let active_until = options.active_until;
-        let (polls, core_out, changed_at) = (Vec::new(), Vec::new(), Transno::ZERO);
+        let (polls, core_out, changed_at) = (Polls::default(), Vec::new(), Transno::ZERO);
         let probes = Probes::default();
         Ok(Mgs { core, active_until, configs, changed_at, polls, probes, leases, owners, core_out })
     }
@@ -213,7 +206,7 @@ impl<M: MetaStore> Mgs<M> {
                     CoreOutput::Send(frame) => out.push(Output::Send(frame)),
                     CoreOutput::Execute(work) => self.execute(now, work.token, work.request, out),
                     CoreOutput::Evicted(Gone { life, .. }) => {
-                        self.polls.retain(|poll| poll.token.client != life.client);
+                        self.polls.forget(life.client);
                         self.probes.forget(life.client);
                     }
                     CoreOutput::Returned(_) | CoreOutput::RecoveryEnded | CoreOutput::Accessed { .. } => {}
@@ -556,14 +549,12 @@ impl<M: MetaStore> Mgs<M> {
         let version = config.version;
         let fsname = config.fsname.clone();
         self.configs.insert(fsname.clone(), config);
-        self.answer_polls(now, |poll| poll.fsname == fsname && poll.known_version != version);
+        let due = self.polls.take_those(|poll| poll.fsname == fsname && poll.known_version != version);
+        self.answer_polls(now, due);
         Some(version)
     }
 
-    fn answer_polls(&mut self, now: Now, is_due: impl Fn(&Poll) -> bool) {
-        let (due, waiting) = std::mem::take(&mut self.polls).into_iter().partition(is_due);
-        self.polls = waiting;
-        let due: Vec<Poll> = due;
+    fn answer_polls(&mut self, now: Now, due: Vec<Poll>) {
         for poll in due {
             match self.configs.get(&poll.fsname).cloned() {
                 Some(config) => self.answer_config(now, poll.token, config),
@@ -645,7 +636,8 @@ impl<M: MetaStore> Machine for Mgs<M> {
             Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
             Input::Tick => {
                 self.core.on_tick(now, &mut self.core_out);
-                self.answer_polls(now, |poll| poll.until <= now.time);
+                let due = self.polls.take_due(now.time);
+                self.answer_polls(now, due);
                 for registration in self.probes.take_due(now.time) {
                     self.accept(now, registration, out);
                 }
@@ -657,7 +649,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let poll = self.polls.iter().map(|poll| poll.until).min();
+        let poll = self.polls.next_deadline();
         let turn = self.leases.next_deadline(!self.owners.is_empty());
         [self.core.next_deadline(), poll, turn, self.probes.next_deadline()].into_iter().flatten().min()
     }
@@ -673,7 +665,8 @@ impl<M: MetaStore> Machine for Mgs<M> {
             assert!(config.pools.is_sorted_by(|a, b| a.name < b.name));
             assert!(config.pools.iter().all(|pool| pool.osts.is_sorted_by(|a, b| a < b)));
         }
-        for poll in &self.polls {
+        self.polls.check();
+        for poll in self.polls.iter() {
             assert!(
                 self.configs.get(&poll.fsname).is_some_and(|config| config.version == poll.known_version)
             );
