@@ -29,13 +29,13 @@ use crate::placement::Placement;
 use crate::rows::{Inode, KnownTargets};
 use crate::stats::Stats;
 use crate::tx::Tx;
-use crate::unheard::Unheard;
+use crate::unheard::{self, Unheard};
 use accesses::Accesses;
 use adoptions::Adoptions;
 use base::fault::{Fault, planted};
 use base::{
     ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, Pool, Status, TargetId, Time,
-    Transno, Version, WallTime,
+    Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -175,7 +175,7 @@ pub struct Mds<M: MetaStore> {
     unheard: Unheard,
     contended: Contended,
     /// Flows that wait until a change is heard of, or durable.
-    unheard_waiters: BTreeMap<OpId, (Transno, Token)>,
+    unheard_waiters: unheard::Waiters,
     timers: BTreeSet<(Time, OpId)>,
     /// Lock requests that wait.
     enqueues: BTreeMap<(ClientId, LockId), Token>,
@@ -258,7 +258,7 @@ impl<M: MetaStore> Mds<M> {
             parked: BTreeSet::new(),
             unheard: Unheard::default(),
             contended: Contended::default(),
-            unheard_waiters: BTreeMap::new(),
+            unheard_waiters: unheard::Waiters::default(),
             timers: BTreeSet::new(),
             enqueues: BTreeMap::new(),
             data_work: BTreeMap::new(),
@@ -564,11 +564,8 @@ impl<M: MetaStore> Mds<M> {
     /// Everything of a client goes.
     fn on_evicted(&mut self, now: Now, gone: Gone, out: &mut Vec<Output>) {
         let (client, during) = (gone.life.client, gone.during);
-        let is_mine = |key: &&(ClientId, LockId)| key.0 == client;
-        let waiting: Vec<_> = self.enqueues.keys().filter(is_mine).copied().collect();
-        for key in waiting {
-            self.enqueues.remove(&key);
-        }
+        let its = (client, LockId::ZERO)..=(client, LockId(u64::MAX));
+        self.enqueues.extract_if(its, |_, _| true).for_each(drop);
         self.forget_noted(client);
         self.drop_flows_of(now, client, out);
         self.drop_rename_locks_of(now, client);
@@ -606,9 +603,13 @@ impl<M: MetaStore> Machine for Mds<M> {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        let caller = match &input {
+            Input::Frame(frame) if frame.kind == FrameKind::Request => Some(frame.src.client_id()),
+            _ => None,
+        };
         self.input(now, input, out);
         self.unheard.forget(self.core.durable());
-        self.wake_unheard_waiters();
+        self.wake_unheard_waiters(caller);
         self.end_durable_cancels(now);
         loop {
             self.settle(now, out);

@@ -13,7 +13,7 @@ const LINGER_STEP_NANOS: u64 = 100_000_000;
 /// Who has what open, and how.
 #[derive(Debug, Default)]
 pub struct Opens {
-    by_file: BTreeMap<Fid, BTreeMap<(ClientId, OpenHandle), OpenArgs>>,
+    by_file: BTreeMap<Fid, OpenFile>,
     by_handle: BTreeMap<(ClientId, OpenHandle), Fid>,
     /// During recovery: what clients say that they still have open.
     confirmed: BTreeSet<(ClientId, OpenHandle)>,
@@ -32,6 +32,41 @@ pub struct Opens {
     unfenced_of: BTreeMap<Life, BTreeSet<Fid>>,
     /// Handles that were opened or closed since `take_changed`.
     changed: BTreeSet<(ClientId, OpenHandle)>,
+}
+
+type Key = (ClientId, OpenHandle);
+
+/// Who has one file open. Thousands may, and each of their requests asks whether others write it.
+#[derive(Debug, Default)]
+struct OpenFile {
+    handles: BTreeMap<Key, OpenArgs>,
+    /// Those of them that write, and those that execute.
+    writers: BTreeSet<Key>,
+    executors: BTreeSet<Key>,
+}
+
+impl OpenFile {
+    fn insert(&mut self, key: Key, open: OpenArgs) {
+        self.handles.insert(key, open);
+        if open.write {
+            self.writers.insert(key);
+        }
+        if open.execute {
+            self.executors.insert(key);
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<OpenArgs> {
+        self.writers.remove(key);
+        self.executors.remove(key);
+        self.handles.remove(key)
+    }
+}
+
+/// Whether another client is among those of some, by the ends of their order.
+fn has_others<'a>(mut keys: impl DoubleEndedIterator<Item = &'a Key>, client: ClientId) -> bool {
+    let is_other = |key: Option<&Key>| key.is_some_and(|(holder, _)| *holder != client);
+    is_other(keys.next()) || is_other(keys.next_back())
 }
 
 /// What a client had open.
@@ -116,9 +151,9 @@ impl Opens {
         let fid = self.by_handle.remove(&(client, handle))?;
         self.changed.insert((client, handle));
         self.restored.remove(&(client, handle));
-        let handles = self.by_file.get_mut(&fid)?;
-        let open = handles.remove(&(client, handle))?;
-        if handles.is_empty() {
+        let file = self.by_file.get_mut(&fid)?;
+        let open = file.remove(&(client, handle))?;
+        if file.handles.is_empty() {
             self.by_file.remove(&fid);
         }
         Some((fid, open))
@@ -200,16 +235,16 @@ impl Opens {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (ClientId, Fid, OpenArgs)> {
-        let of_file = |(fid, handles): (&Fid, &BTreeMap<(ClientId, OpenHandle), OpenArgs>)| {
+        let of_file = |(fid, file): (&Fid, &OpenFile)| {
             let fid = *fid;
-            handles.iter().map(move |((client, _), open)| (*client, fid, *open)).collect::<Vec<_>>()
+            file.handles.iter().map(move |((client, _), open)| (*client, fid, *open)).collect::<Vec<_>>()
         };
         self.by_file.iter().flat_map(of_file)
     }
 
     pub fn get(&self, client: ClientId, handle: OpenHandle) -> Option<(Fid, OpenArgs)> {
         let fid = *self.by_handle.get(&(client, handle))?;
-        Some((fid, *self.by_file.get(&fid)?.get(&(client, handle))?))
+        Some((fid, *self.by_file.get(&fid)?.handles.get(&(client, handle))?))
     }
 
     pub fn is_restored(&self, client: ClientId, handle: OpenHandle) -> bool {
@@ -228,13 +263,10 @@ impl Opens {
         self.by_file.contains_key(&fid) || self.abandoned.range(of_file(fid)).next().is_some()
     }
 
-    fn handles(&self, fid: Fid) -> impl Iterator<Item = (&(ClientId, OpenHandle), &OpenArgs)> {
-        self.by_file.get(&fid).into_iter().flatten()
-    }
-
     /// Handles other than one about to be closed.
     pub fn is_open_besides(&self, fid: Fid, client: ClientId, handle: OpenHandle) -> bool {
-        self.handles(fid).any(|(key, _)| *key != (client, handle))
+        let key = (client, handle);
+        self.by_file.get(&fid).is_some_and(|file| file.handles.keys().any(|other| *other != key))
     }
 
     fn is_abandoned(&self, fid: Fid) -> bool {
@@ -243,30 +275,31 @@ impl Opens {
     }
 
     pub fn is_written(&self, fid: Fid) -> bool {
-        self.is_abandoned(fid) || self.handles(fid).any(|(_, open)| open.write)
+        self.is_abandoned(fid) || self.by_file.get(&fid).is_some_and(|file| !file.writers.is_empty())
     }
 
     pub fn is_written_besides(&self, fid: Fid, client: ClientId, handle: OpenHandle) -> bool {
-        let is_other =
-            |(key, open): (&(ClientId, OpenHandle), &OpenArgs)| *key != (client, handle) && open.write;
-        self.is_abandoned(fid) || self.handles(fid).any(is_other)
+        let key = (client, handle);
+        let is_written = |file: &OpenFile| file.writers.iter().any(|other| *other != key);
+        self.is_abandoned(fid) || self.by_file.get(&fid).is_some_and(is_written)
     }
 
     /// Within one client its kernel sees to it, and knows better: a close reaches the MDT long after its caller.
     pub fn is_executed_by_others(&self, fid: Fid, client: ClientId) -> bool {
-        self.handles(fid).any(|((holder, _), open)| *holder != client && open.execute)
+        self.by_file.get(&fid).is_some_and(|file| has_others(file.executors.iter(), client))
     }
 
     pub fn is_open_by_others(&self, fid: Fid, client: ClientId) -> bool {
-        self.handles(fid).any(|((holder, _), _)| *holder != client)
+        self.by_file.get(&fid).is_some_and(|file| has_others(file.handles.keys(), client))
     }
 
     pub fn is_written_by(&self, fid: Fid, client: ClientId) -> bool {
-        self.handles(fid).any(|((holder, _), open)| *holder == client && open.write)
+        let range = (client, OpenHandle::ZERO)..=(client, OpenHandle(u64::MAX));
+        self.by_file.get(&fid).is_some_and(|file| file.writers.range(range).next().is_some())
     }
 
     pub fn is_written_by_others(&self, fid: Fid, client: ClientId) -> bool {
-        self.handles(fid).any(|((holder, _), open)| *holder != client && open.write)
+        self.by_file.get(&fid).is_some_and(|file| has_others(file.writers.iter(), client))
     }
 
     pub fn count(&self) -> usize {
@@ -275,11 +308,68 @@ impl Opens {
 
     /// Asserts that both indexes agree.
     pub fn check(&self) {
-        let count: usize = self.by_file.values().map(BTreeMap::len).sum();
+        let count: usize = self.by_file.values().map(|file| file.handles.len()).sum();
         assert_eq!(count, self.by_handle.len());
         assert!(self.restored.iter().all(|handle| self.by_handle.contains_key(handle)));
-        assert!(self.by_file.values().all(|handles| !handles.is_empty()));
+        for file in self.by_file.values() {
+            assert!(!file.handles.is_empty());
+            let those = |is_so: fn(&OpenArgs) -> bool| -> BTreeSet<Key> {
+                file.handles.iter().filter(|(_, open)| is_so(open)).map(|(key, _)| *key).collect()
+            };
+            assert_eq!(file.writers, those(|open| open.write));
+            assert_eq!(file.executors, those(|open| open.execute));
+        }
         assert_eq!(self.lingering_counts.values().sum::<u32>() as usize, self.lingering.len());
         assert!(self.abandoned.len() <= self.abandoned_order.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(index: u64) -> ClientId {
+        ClientId(u128::from(index))
+    }
+
+    /// By the ends of an order: so each combination of a few clients is compared with what is so.
+    #[test]
+    fn whether_others_have_a_file_open_and_how() {
+        let fid = Fid::ROOT;
+        for case in 0..5_u64.pow(4) {
+            let mut opens = Opens::default();
+            let mut all = Vec::new();
+            for (index, how) in
+                (0..4).map(|index| (index, case / 5_u64.pow(index) % 5)).filter(|(_, how)| *how > 0)
+            {
+                // Two handles of each of two clients.
+                let (holder, handle) = (client(1 + u64::from(index) / 2), OpenHandle(1 + u64::from(index)));
+                let open = OpenArgs { handle, read: true, write: how == 2 || how == 4, execute: how >= 3 };
+                opens.open(holder, fid, open);
+                all.push((holder, open));
+            }
+            opens.check();
+            for asker in (0..4).map(client) {
+                let others = || all.iter().filter(|(holder, _)| *holder != asker);
+                assert_eq!(opens.is_open_by_others(fid, asker), others().next().is_some());
+                assert_eq!(opens.is_written_by_others(fid, asker), others().any(|(_, open)| open.write));
+                assert_eq!(opens.is_executed_by_others(fid, asker), others().any(|(_, open)| open.execute));
+                let is_own_write = |(holder, open): &(ClientId, OpenArgs)| *holder == asker && open.write;
+                assert_eq!(opens.is_written_by(fid, asker), all.iter().any(is_own_write));
+            }
+            for (holder, open) in &all {
+                let besides =
+                    || all.iter().filter(|(other, args)| (*other, args.handle) != (*holder, open.handle));
+                assert_eq!(opens.is_open_besides(fid, *holder, open.handle), besides().next().is_some());
+                let is_written = besides().any(|(_, open)| open.write);
+                assert_eq!(opens.is_written_besides(fid, *holder, open.handle), is_written);
+            }
+            assert_eq!(opens.is_written(fid), all.iter().any(|(_, open)| open.write));
+            for (holder, open) in &all {
+                opens.close(*holder, open.handle);
+            }
+            assert!(!opens.is_open(fid) && !opens.is_written(fid));
+            opens.check();
+        }
     }
 }

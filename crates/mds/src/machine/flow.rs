@@ -150,7 +150,7 @@ impl<M: MetaStore> Mds<M> {
         {
             flow.stage = Stage::Running;
             self.parked.remove(&op);
-            self.unheard_waiters.remove(&op);
+            self.unheard_waiters.remove(op);
             self.runnable.push_back(op);
         }
     }
@@ -512,15 +512,13 @@ impl<M: MetaStore> Mds<M> {
         self.unheard.first_below(&run.touched, &removed, is_heard)
     }
 
-    pub(super) fn wake_unheard_waiters(&mut self) {
+    /// With each input; `caller`: of whom it is, of the one client that may have said that it has heard.
+    pub(super) fn wake_unheard_waiters(&mut self, caller: Option<ClientId>) {
         if self.unheard_waiters.is_empty() {
             return;
         }
-        let durable = self.core.durable();
-        let is_over = |(transno, token): &(Transno, Token)| *transno <= durable || self.core.is_heard(token);
-        let over = self.unheard_waiters.iter().filter(|(_, below)| is_over(below));
-        let over: Vec<OpId> = over.map(|(op, _)| *op).collect();
-        for op in over {
+        let is_heard = |token: &Token| self.core.is_heard(token);
+        for op in self.unheard_waiters.over(self.core.durable(), caller, is_heard) {
             self.wake(op);
         }
     }
@@ -634,7 +632,7 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn check_flows(&self) {
         for (op, flow) in &self.flows {
             assert_eq!(flow.stage == Stage::Frozen, self.parked.contains(op), "{op:?} {:?}", flow.stage);
-            assert_eq!(flow.stage == Stage::Unheard, self.unheard_waiters.contains_key(op), "{op:?}");
+            assert_eq!(flow.stage == Stage::Unheard, self.unheard_waiters.contains(*op), "{op:?}");
             assert_eq!(flow.is_claimed, self.locks.is_claimed(*op));
             assert!(flow.stage != Stage::Running, "{op:?} is left running");
             assert!(flow.stage != Stage::Backoff || flow.timer.is_some());

@@ -183,7 +183,7 @@ impl<M: MetaStore> Mds<M> {
         self.clear_timer(op, flow);
         self.parked.remove(&op);
         self.stop_waiting_for_fids(op);
-        self.unheard_waiters.remove(&op);
+        self.unheard_waiters.remove(op);
         self.release_claims(now, op, flow);
         self.release_rename(now, flow);
         if let Request::Mdt(request) = &flow.request {
