@@ -72,6 +72,9 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// First resend of a request without an answer; doubles up to the maximum.
 pub const RESEND_FIRST: Duration = Duration::from_secs(2);
 pub const RESEND_MAX: Duration = Duration::from_secs(16);
+/// A target that owes the answer to a ping, and has answered nothing at all for this long, counts as one that does not answer. One that is slow,
+/// or waits for others, answers pings.
+pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
 /// Connection attempts to a target that is not there.
 pub const RECONNECT_FIRST: Duration = Duration::from_millis(50);
 pub const RECONNECT_MAX: Duration = Duration::from_secs(2);
@@ -114,6 +117,8 @@ const _: () = assert!(SILENT_CLIENT_MAX.as_millis() > SESSION_LEASE.as_millis() 
 const _: () = assert!(LEASE_TRUST.as_millis() * 10 <= LEASE.as_millis() * 8);
 const _: () = assert!(REPLAY_SIGN_INTERVAL.as_millis() * 3 <= LEASE.as_millis());
 const _: () = assert!(REPLAYS_IN_FLIGHT_MAX * FUSE_IO_BYTES_MAX * 2 <= QUEUED_REPLAY_BYTES_MAX);
+// Two pings may be lost: the second goes out after the first wait, the third after twice that more.
+const _: () = assert!(RESEND_FIRST.as_millis() * 3 < OVERDUE_AFTER.as_millis());
 // One renewal may be lost.
 const _: () = assert!(LEASE_RENEWAL.as_millis() * 2 < LEASE_TRUST.as_millis());
 const _: () = assert!(PING_INTERVAL.as_millis() * 3 < KERNEL_CACHE_LIFE.as_millis());

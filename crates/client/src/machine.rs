@@ -4,7 +4,7 @@ use crate::call::{Answer, Call, Caller};
 use crate::ctx::{Ctx, Who};
 use crate::executor::Executor;
 use crate::interrupts::{self, Signals};
-use crate::operator::{Setting, TRIM_INTERVAL, state_word};
+use crate::operator::{OVERDUE_WORD, Setting, TRIM_INTERVAL, state_word};
 use crate::ops::root::Root;
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
@@ -146,6 +146,13 @@ pub enum Event {
     Connected(TargetId),
     /// The target does not answer; calls wait.
     Disconnected(TargetId),
+    /// The target answers nothing, pings included, and its connection stands; calls wait.
+    Overdue {
+        target: TargetId,
+        nids: Vec<String>,
+    },
+    /// It does again, in the same session.
+    AnswersAgain(TargetId),
     /// The target was restarted and everything has been sent again.
     Recovered(TargetId),
     /// The target dropped this client; what was cached and not yet durable there is gone.
@@ -530,6 +537,11 @@ impl State {
                 // The session finds out for itself; of targets that start, the management server tells.
                 ImportOutput::Callback(Callback::Evicted { .. } | Callback::TargetStarted { .. }) => {}
                 ImportOutput::State(state) => self.on_session_state(target, state),
+                ImportOutput::Overdue => self.on_overdue(target),
+                ImportOutput::AnswersAgain => {
+                    self.note_history(target, state_word(ImportState::Active));
+                    self.event(Event::AnswersAgain(target));
+                }
             }
         }
     }
@@ -564,6 +576,12 @@ impl State {
         {
             first.remove().into_iter().for_each(|sender| sender.send(Ok(())));
         }
+    }
+
+    fn on_overdue(&mut self, target: TargetId) {
+        self.note_history(target, OVERDUE_WORD);
+        let nids = self.nids_of(target);
+        self.event(Event::Overdue { target, nids });
     }
 
     fn on_session_state(&mut self, target: TargetId, session: ImportState) {

@@ -4,8 +4,8 @@ use crate::ahead::{ReadAheadBound, ReadAheadBounds, ReadAheadStats};
 use crate::machine::Client;
 use crate::state::{Connection, State};
 use crate::stats::{Stats, TargetStats};
-use base::{Duration, TargetId, Time, Transno, WallTime, limits};
-use rpc::{ImportState, InFlightBounds, TimeoutBounds, TimeoutReport};
+use base::{Duration, Now, TargetId, Time, Transno, WallTime, limits};
+use rpc::{Import, ImportState, InFlightBounds, TimeoutBounds, TimeoutReport};
 use std::collections::VecDeque;
 
 /// States of a session that are remembered, as in Lustre.
@@ -90,6 +90,8 @@ pub struct TargetStatus {
     pub state: &'static str,
     /// The states before it and since when, oldest first.
     pub history: Vec<(WallTime, &'static str)>,
+    /// Of a session that has begun and does not work: since when, as far as that is remembered.
+    pub out_since: Option<WallTime>,
     pub is_active: bool,
     pub nids: Vec<String>,
     /// Requests that were not answered yet.
@@ -127,6 +129,20 @@ impl History {
         }
         self.0.push_back((now, word));
     }
+
+    /// Since when the last word holds, or others that are not this one.
+    fn without_since(&self, word: &'static str) -> Option<WallTime> {
+        let others = self.0.iter().rev().take_while(|(_, other)| *other != word);
+        others.last().map(|(since, _)| *since)
+    }
+}
+
+/// Of a session whose target does not answer: in Lustre a request that is not answered in time ends its session.
+pub(crate) const OVERDUE_WORD: &str = "DISCONN";
+
+/// The state of a session, as operators see it.
+pub(crate) fn session_word(import: &Import) -> &'static str {
+    if import.overdue_since().is_some() { OVERDUE_WORD } else { state_word(import.state()) }
 }
 
 pub(crate) fn state_word(state: ImportState) -> &'static str {
@@ -161,9 +177,8 @@ impl Client {
     pub fn target_status(&self, target: TargetId) -> Option<TargetStatus> {
         self.with_state(|state| {
             let connection = state.connections.get(&target)?;
-            let nids = state.config.as_ref().and_then(|config| Some(config.target(target)?.nids.clone()));
             let dirty_bytes = state.dirty.byte_count(target);
-            Some(status_of(connection, state.now.time, nids.unwrap_or_default(), dirty_bytes))
+            Some(status_of(connection, state.now, state.nids_of(target), dirty_bytes))
         })
     }
 
@@ -194,15 +209,25 @@ impl Client {
     }
 }
 
-fn status_of(connection: &Connection, now: Time, nids: Vec<String>, dirty_bytes: u64) -> TargetStatus {
+/// Since when a session does not work that has begun.
+fn out_since(connection: &Connection, now: Now) -> Option<WallTime> {
+    if let Some(heard_at) = connection.import.overdue_since() {
+        let silence_ns = i64::try_from(now.time.since(heard_at).as_nanos()).unwrap_or(i64::MAX);
+        return Some(WallTime(now.wall.0.saturating_sub(silence_ns)));
+    }
+    connection.history.without_since(state_word(ImportState::Active))
+}
+
+fn status_of(connection: &Connection, now: Now, nids: Vec<String>, dirty_bytes: u64) -> TargetStatus {
     let (bounds, mut stats) = (connection.import.bounds(), connection.stats.clone());
     // The others wait here for their turn.
     stats.read_rpcs_now = stats.read_rpcs_now.min(bounds.plain as u64);
     stats.write_rpcs_now = stats.write_rpcs_now.min(bounds.modifying as u64);
     TargetStatus {
         stats,
-        state: state_word(connection.import.state()),
+        state: session_word(&connection.import),
         history: connection.history.0.iter().copied().collect(),
+        out_since: out_since(connection, now),
         is_active: connection.is_serving(),
         nids,
         outstanding: connection.import.outstanding(),
@@ -212,7 +237,7 @@ fn status_of(connection: &Connection, now: Time, nids: Vec<String>, dirty_bytes:
         last_committed: connection.import.last_committed(),
         eviction_count: connection.eviction_count,
         bounds: connection.import.bounds(),
-        timeouts: connection.import.timeouts(now),
+        timeouts: connection.import.timeouts(now.time),
         has_checked_data: connection.import.has_checked_data(),
         idle_locks: connection.idle_locks,
         dirty_bytes_max: connection.dirty_bytes_max,
@@ -225,6 +250,19 @@ fn status_of(connection: &Connection, now: Time, nids: Vec<String>, dirty_bytes:
 }
 
 impl State {
+    /// Where a target is, as the configuration says.
+    pub(crate) fn nids_of(&self, target: TargetId) -> Vec<String> {
+        let known = self.config.as_ref().and_then(|config| config.target(target));
+        known.map(|known| known.nids.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn note_history(&mut self, target: TargetId, word: &'static str) {
+        let now = self.now.wall;
+        if let Some(connection) = self.connections.get_mut(&target) {
+            connection.history.add(now, word);
+        }
+    }
+
     pub(crate) fn on_setting(&mut self, setting: Setting) {
         match setting {
             Setting::ClearStats => self.stats.clear(self.now.wall),

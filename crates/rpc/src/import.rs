@@ -149,6 +149,8 @@ pub struct Import {
     /// When a frame last came in, or a ping went out.
     last_sign: Time,
     is_ping_out: bool,
+    /// `Overdue` is out.
+    is_overdue: bool,
     ping_interval: Duration,
     estimate: Estimate,
     /// Calendar time of the target less the monotonic time here: what is done to the calendar here does not show.
@@ -190,6 +192,7 @@ impl Import {
             heard_at: None,
             last_sign: Time::ZERO,
             is_ping_out: false,
+            is_overdue: false,
             ping_interval: limits::PING_INTERVAL,
             estimate: Estimate::default(),
             wall_offset_ns: None,
@@ -280,6 +283,10 @@ impl Import {
         if self.ping_due().is_some_and(|due| due <= now.time) {
             self.ping(now, out);
         }
+        if self.overdue_at().is_some_and(|at| at <= now.time) {
+            self.is_overdue = true;
+            out.push(ImportOutput::Overdue);
+        }
         self.dispatch(now, out);
     }
 
@@ -287,7 +294,8 @@ impl Import {
         let connecting = self.connecting.map(|connecting| connecting.deadline);
         let replay = self.replay.in_flight.values().map(|replay| replay.deadline).min();
         let timer = self.timers.first().map(|(deadline, _)| *deadline);
-        [connecting, replay, timer, self.replay.sign_at, self.ping_due()].into_iter().flatten().min()
+        let signs = [self.replay.sign_at, self.ping_due(), self.overdue_at()];
+        [connecting, replay, timer].into_iter().chain(signs).flatten().min()
     }
 
     /// The caller gave up: no `Completed` comes any more. What the request did is retained all the same.
@@ -459,6 +467,11 @@ impl Import {
         self.heard_at
     }
 
+    /// Of a target that does not answer although there is a session: when it was heard last.
+    pub fn overdue_since(&self) -> Option<Time> {
+        self.heard_at.filter(|_| self.is_overdue)
+    }
+
     /// Request data kept for replay.
     pub fn retained_bytes(&self) -> usize {
         self.retained_bytes
@@ -514,11 +527,17 @@ impl Import {
         assert!(self.retained.keys().next().is_none_or(|first| *first > self.last_committed));
         let bytes: usize = self.retained.values().map(|retained| retained.data.len()).sum();
         assert_eq!(bytes, self.retained_bytes);
+        if self.is_overdue {
+            assert_eq!(self.state, ImportState::Active);
+            assert!(self.is_ping_out);
+            assert!(self.heard_at.is_some());
+        }
     }
 
     fn set_state(&mut self, state: ImportState, out: &mut Vec<ImportOutput>) {
         if self.state != state {
             self.state = state;
+            self.is_overdue = false;
             out.push(ImportOutput::State(state));
         }
     }
@@ -543,6 +562,12 @@ impl Import {
             limits::COMMIT_PING_INTERVAL
         };
         Some(self.last_sign.after(interval))
+    }
+
+    /// When a target that is asked for a sign of life counts as one that does not answer, if nothing is heard before.
+    fn overdue_at(&self) -> Option<Time> {
+        let is_awaited = self.state == ImportState::Active && self.is_ping_out && !self.is_overdue;
+        is_awaited.then(|| self.last_sign.after(limits::OVERDUE_AFTER))
     }
 
     fn ping(&mut self, now: Now, out: &mut Vec<ImportOutput>) {

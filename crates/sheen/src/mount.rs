@@ -570,6 +570,10 @@ fn log_event(event: &Event) {
     match event {
         Event::Connected(target) => tracing::info!(%target, "connected"),
         Event::Disconnected(target) => tracing::info!(%target, "does not answer; calls wait"),
+        Event::Overdue { target, nids } => {
+            tracing::info!(%target, nid = nids.join(":"), "owes an answer, and its connection stands; calls wait");
+        }
+        Event::AnswersAgain(target) => tracing::info!(%target, "answers again"),
         Event::Recovered(target) => tracing::info!(%target, "was restarted; everything was sent again"),
         Event::Evicted(target) => {
             tracing::warn!(%target, "evicted this mount; what was not yet durable there is lost");

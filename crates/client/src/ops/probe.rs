@@ -4,7 +4,7 @@
 use crate::call::{Answer, ProbeStep, TargetProbe};
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::executor::oneshot;
-use crate::operator::state_word;
+use crate::operator::session_word;
 use crate::state::State;
 use base::{Duration, Extent, Fid, LockId, ObjectId, Status, TargetId, TargetKind};
 use bytes::Bytes;
@@ -102,9 +102,8 @@ impl State {
 
     fn describe_session(&self, probe: &mut TargetProbe) {
         let Some(connection) = self.connections.get(&probe.target) else { return };
-        probe.state = state_word(connection.import.state());
-        let config = self.config.as_ref().and_then(|config| config.target(probe.target));
-        probe.nids = config.map(|config| config.nids.clone()).unwrap_or_default();
+        probe.state = session_word(&connection.import);
+        probe.nids = self.nids_of(probe.target);
         let wall = connection.import.target_wall(self.now.time);
         probe.software = connection.import.software().to_owned();
         probe.clock_ahead_ns = wall.map(|wall| wall.0.saturating_sub(self.now.wall.0));

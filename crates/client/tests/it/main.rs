@@ -18,6 +18,7 @@ mod listing;
 mod losses;
 mod mgc;
 mod on_mdt;
+mod overdue;
 mod pages;
 mod places;
 mod posix;

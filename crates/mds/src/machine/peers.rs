@@ -456,7 +456,9 @@ impl<M: MetaStore> Mds<M> {
             | ImportOutput::ReplayFailed { .. }
             | ImportOutput::Recovered
             | ImportOutput::Callback(_)
-            | ImportOutput::State(_) => {}
+            | ImportOutput::State(_)
+            | ImportOutput::Overdue
+            | ImportOutput::AnswersAgain => {}
         }
     }
 

@@ -40,6 +40,9 @@ impl Import {
             return;
         }
         self.last_sign = now.time;
+        if std::mem::take(&mut self.is_overdue) {
+            out.push(ImportOutput::AnswersAgain);
+        }
         match frame.status.class() {
             StatusClass::Reconnect | StatusClass::Evicted => {
                 let is_new_incarnation = frame.flags & flags::RECOVERING != 0;

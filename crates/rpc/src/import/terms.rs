@@ -113,4 +113,8 @@ pub enum ImportOutput {
     Evicted,
     Callback(Callback),
     State(ImportState),
+    /// The session stands, and the target answers nothing (`limits::OVERDUE_AFTER`). Once, until it answers or another state comes.
+    Overdue,
+    /// It does again.
+    AnswersAgain,
 }

@@ -302,7 +302,11 @@ impl Cluster {
                     caller.done.retain(|_, transno| *transno <= committed);
                 }
                 ImportOutput::ReplayFailed { .. } => self.callers[index].lost_replays += 1,
-                ImportOutput::Committed(_) | ImportOutput::State(_) | ImportOutput::Callback(_) => {}
+                ImportOutput::Committed(_)
+                | ImportOutput::State(_)
+                | ImportOutput::Overdue
+                | ImportOutput::AnswersAgain
+                | ImportOutput::Callback(_) => {}
             }
         }
         self.callers[index].import.check();
