@@ -88,6 +88,8 @@ pub struct TargetStatus {
     pub stats: TargetStats,
     /// Lustre's word for the state of the session.
     pub state: &'static str,
+    /// There is a session, and its target answers nothing.
+    pub is_overdue: bool,
     /// The states before it and since when, oldest first.
     pub history: Vec<(WallTime, &'static str)>,
     /// Of a session that has begun and does not work: since when, as far as that is remembered.
@@ -226,6 +228,7 @@ fn status_of(connection: &Connection, now: Now, nids: Vec<String>, dirty_bytes: 
     TargetStatus {
         stats,
         state: session_word(&connection.import),
+        is_overdue: connection.import.overdue_since().is_some(),
         history: connection.history.0.iter().copied().collect(),
         out_since: out_since(connection, now),
         is_active: connection.is_serving(),

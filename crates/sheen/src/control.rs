@@ -286,8 +286,25 @@ pub struct MountStatus {
     /// Its own options in force; those of mount(2) are in the kernel's table.
     #[serde(default)]
     pub options: Vec<String>,
+    /// Targets in use whose sessions do not work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unheard: Vec<Unheard>,
     #[serde(default)]
     pub pid: u32,
+}
+
+/// A target that a mount does not hear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unheard {
+    /// `fs-OST0003`.
+    pub target: String,
+    pub nids: Vec<String>,
+    /// Seconds since 1970.
+    pub since: i64,
+    /// The same, seen from now.
+    pub seconds: u64,
+    /// Its connection stands, and it answers nothing.
+    pub is_connected: bool,
 }
 
 /// Where the sockets of this user are.

@@ -11,8 +11,10 @@ pub mod unsaved;
 use crate::alive;
 use crate::cli::Transport;
 use crate::cluster::Identity;
+use crate::control::Unheard;
 use crate::memory;
 use crate::mount_table;
+use crate::nid;
 use crate::params;
 use crate::signals;
 use anyhow::{Context, Result, anyhow, bail};
@@ -277,6 +279,24 @@ impl Mount {
 
     pub fn stats(&self) -> client::Stats {
         self.with_client(|client| client.stats())
+    }
+
+    /// Targets in use that it does not hear.
+    pub fn unheard(&self) -> Vec<Unheard> {
+        let now = net::clock::now().wall.seconds();
+        let unheard = |target: TargetId| {
+            // One look for each, so that the mount works in between.
+            let session = self.with_client(|client| client.target_status(target))?;
+            let since = session.out_since.filter(|_| session.is_active)?.seconds();
+            Some(Unheard {
+                target: format!("{}-{target}", self.fsname),
+                nids: session.nids.iter().map(|address| nid::format_nid(address)).collect(),
+                since,
+                seconds: u64::try_from(now.saturating_sub(since)).unwrap_or_default(),
+                is_connected: session.is_overdue,
+            })
+        };
+        self.with_client(|client| client.targets()).into_iter().filter_map(unheard).collect()
     }
 
     pub fn with_client<R>(&self, look: impl FnOnce(&mut Client) -> R) -> R {

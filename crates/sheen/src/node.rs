@@ -338,6 +338,7 @@ impl Node {
             transport: mount.transport.to_owned(),
             is_detached: mount.is_detached(),
             options: mount.options(),
+            unheard: mount.unheard(),
             pid: 0,
         });
         Process {

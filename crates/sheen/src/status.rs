@@ -17,6 +17,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
+/// The state of a target that works.
+pub const ACTIVE: &str = "active";
 /// The state of a target whose device failed: it runs and refuses everything.
 pub const FENCED: &str = "failed";
 /// The state of a target that works, and that nobody can find: the management server has not taken it since its process began.

@@ -18,7 +18,7 @@ use store_disk::MetaDisk;
 
 /// The states of a target, as `TargetStatus` has them.
 const STATES: [&str; 8] = [
-    "active",
+    status::ACTIVE,
     "recovering",
     status::WAITING,
     "standby",

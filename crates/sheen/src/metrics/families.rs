@@ -103,6 +103,6 @@ families! {
     MOUNT_READ_AHEAD = Family::counter("sheen_mount_read_ahead_pages", &["fsname", "mount", "outcome"], "Pages that were there when they were read (hit), were not (miss), or were fetched for nothing (discarded)");
     MOUNT_REQUESTS = Family::counter("sheen_mount_requests", &["fsname", "mount", "request"], "Requests to all targets");
     MOUNT_REQUEST_SECONDS = Family::counter("sheen_mount_request", &["fsname", "mount", "request"], "Time until they were answered").seconds();
-    MOUNT_SESSION = Family::gauge("sheen_mount_session", &["fsname", "mount", "target"], "1 while the session with a target works, 0 while it does not");
+    MOUNT_SESSION = Family::gauge("sheen_mount_session", &["fsname", "mount", "target"], "1 while the session with a target works, 0 while it does not, or the target has answered nothing for 10 s, pings included");
     MOUNT_EVICTIONS = Family::counter("sheen_mount_evictions", &["fsname", "mount", "target"], "How often a target has dropped the mount");
 }

@@ -1,8 +1,8 @@
 //! What somebody should do something about, each with the command that does it.
 
 use super::report::{Heard, Report, Target};
-use super::{DOWN, FENCED, name_of};
-use crate::control::{Process, TargetStatus};
+use super::{ACTIVE, DOWN, FENCED, name_of};
+use crate::control::{MountStatus, Process, TargetStatus, Unheard};
 use crate::health::{LOW_PERCENT, percent_left};
 use crate::metrics::Figures;
 use crate::node;
@@ -45,6 +45,7 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     alerts.extend(of_management(report, heard));
     alerts.extend(of_drained(heard));
     alerts.extend(of_sessions(report, &heard.figures));
+    alerts.extend(of_overdue(report));
     alerts.extend(of_space(&report.targets));
     alerts.extend(heard.silent.iter().map(|pid| {
         let text = format!("process {pid} does not answer: it is stopped, or its device stands still");
@@ -181,17 +182,47 @@ fn of_drained(heard: &Heard) -> Vec<Alert> {
     names.into_iter().map(alert).collect()
 }
 
+/// Where a target is, and for how long it was not heard.
+fn place_of(unheard: &Unheard) -> String {
+    format!("{} at {} (for {} s)", unheard.target, unheard.nids.join(", "), unheard.seconds)
+}
+
+/// Targets whose connections stand, and that answer nothing. Of one here whose process is silent that is said already.
+fn of_overdue(report: &Report) -> Vec<Alert> {
+    let is_known = |name: &str| {
+        report.targets.iter().any(|target| target.name() == name && target.status.state != ACTIVE)
+    };
+    let alert = |mount: &MountStatus| {
+        let is_overdue = |unheard: &&Unheard| unheard.is_connected && !is_known(&unheard.target);
+        let overdue: Vec<String> = mount.unheard.iter().filter(is_overdue).map(place_of).collect();
+        let path = mount.path.display();
+        let text = format!("{path} waits for {}, connected, without any answer", listed(&overdue));
+        let fix = format!(
+            "look: sheen health {path}; on its server: sheen status (is its process stopped? does its device stand still?); else look at \
+             the network between"
+        );
+        (!overdue.is_empty()).then(|| Alert::new(text, fix))
+    };
+    report.mounts.iter().filter_map(alert).collect()
+}
+
 /// Targets elsewhere that mounts of this machine do not reach. What is known of a target here is said already.
 fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
     let is_known = |name: &str| report.targets.iter().any(|target| target.name() == name);
     let mut without: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (labels, works) in figures.all("sheen_mount_session") {
         let [fsname, mount, target] = labels else { continue };
-        let is_shown = |status: &&crate::control::MountStatus| {
+        let is_shown = |status: &&MountStatus| {
             status.fsname == *fsname && status.path.display().to_string() == *mount
         };
-        if works == 0.0 && !is_known(target) && report.mounts.iter().any(|status| is_shown(&status)) {
-            without.entry(mount).or_default().push(target.clone());
+        let Some(status) = report.mounts.iter().find(is_shown) else { continue };
+        if works != 0.0 || is_known(target) {
+            continue;
+        }
+        match status.unheard.iter().find(|unheard| unheard.target == *target) {
+            Some(unheard) if unheard.is_connected => {}
+            Some(unheard) => without.entry(mount).or_default().push(place_of(unheard)),
+            None => without.entry(mount).or_default().push(target.clone()),
         }
     }
     let alert = |(mount, targets): (&str, Vec<String>)| {

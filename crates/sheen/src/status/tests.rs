@@ -1,7 +1,7 @@
 use super::alerts;
 use super::report::{Heard, Report};
 use super::text;
-use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell};
+use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell, Unheard};
 use crate::metrics::{Sample, figures_of};
 use crate::served::Gone;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,7 @@ fn mount() -> MountStatus {
         transport: "dev".to_owned(),
         is_detached: false,
         options: Vec::new(),
+        unheard: Vec::new(),
         pid: 7,
     }
 }
@@ -133,6 +134,38 @@ fn each_alert_has_what_ends_it() {
     for (alert, wanted) in alerts.iter().zip(wanted) {
         assert!(alert.starts_with(wanted), "{alert}\nis not\n{wanted}");
     }
+}
+
+#[test]
+fn a_target_that_a_mount_does_not_hear_is_named_with_its_place_and_since_when() {
+    let unheard = |target: &str, seconds, is_connected| Unheard {
+        target: target.to_owned(),
+        nids: vec!["10.0.0.9:7988@tcp".to_owned()],
+        since: 1_700_000_000,
+        seconds,
+        is_connected,
+    };
+    let figures: &[(&str, &[&str], f64)] = &[
+        ("sheen_mount_session", &["fs", "/mnt", "fs-OST0009"], 0.0),
+        ("sheen_mount_session", &["fs", "/mnt", "fs-OST0003"], 0.0),
+        ("sheen_mount_session", &["fs", "/mnt", "fs-OST0002"], 0.0),
+    ];
+    let heard = heard(Process::default(), figures);
+    let hung = vec![
+        unheard("fs-OST0009", 34, true),
+        unheard("fs-OST0003", 5, false),
+        unheard("fs-OST0002", 40, true),
+    ];
+    let here = vec![target("OST0002", "silent", 9)];
+    let mut report = Report::new(here, vec![MountStatus { unheard: hung, ..mount() }]);
+    report.alerts = alerts::of(&report, &heard);
+    let texts: Vec<&str> = report.alerts.iter().map(|alert| alert.text.as_str()).collect();
+    let wanted = [
+        "/mnt has no session with fs-OST0003 at 10.0.0.9:7988@tcp (for 5 s)",
+        "/mnt waits for fs-OST0009 at 10.0.0.9:7988@tcp (for 34 s), connected, without any answer",
+    ];
+    assert_eq!(texts, wanted, "what is silent here is said by its process's own line");
+    assert!(report.alerts.iter().all(|alert| alert.fix.contains("sheen health /mnt")));
 }
 
 #[test]

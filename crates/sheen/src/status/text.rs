@@ -15,7 +15,7 @@ pub fn of(report: &Report) -> String {
     if report.targets.is_empty() && report.mounts.is_empty() {
         lines.push("nothing runs here; start a cluster: sheen up".to_owned());
     }
-    let is_shown = |target: &&Target| report.targets.len() <= ROWS_MAX || target.status.state != "active";
+    let is_shown = |target: &&Target| report.targets.len() <= ROWS_MAX || target.status.state != super::ACTIVE;
     if !report.targets.is_empty() {
         lines.push(row(["target", "state", "pid", "space left", "clients", "nid", "directory"]));
     }
