@@ -64,8 +64,30 @@ pub fn count_at(path: &Path, source: &str) -> usize {
     count_in(&dir(), path, source)
 }
 
+/// Which of these processes has mounted this source on this path, whether or not it says anything. `run_dir`: that of its user.
+pub fn holder(run_dir: &Path, pids: impl IntoIterator<Item = u32>, path: &Path, source: &str) -> Option<u32> {
+    let dir = clients_in(run_dir).canonicalize().ok()?;
+    let files: Vec<PathBuf> = files_of(&dir, path, source).filter(|file| is_held(file)).collect();
+    let has_open = |pid: &u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|file| files.contains(&file))
+    };
+    pids.into_iter().find(|pid| !files.is_empty() && has_open(pid))
+}
+
+/// Whether a process that had mounted this source on this path has ended without taking leave, and none that lives has.
+pub fn has_died(run_dir: &Path, path: &Path, source: &str) -> bool {
+    let dir = clients_in(run_dir);
+    let has_left_some = files_of(&dir, path, source).any(|file| file.exists());
+    has_left_some && count_in(&dir, path, source) == 0
+}
+
 fn dir() -> PathBuf {
-    control::run_dir().join("clients")
+    clients_in(&control::run_dir())
+}
+
+fn clients_in(run_dir: &Path) -> PathBuf {
+    run_dir.join("clients")
 }
 
 /// What may hold the identity of a mount.
@@ -78,11 +100,12 @@ fn files_of(dir: &Path, path: &Path, source: &str) -> impl Iterator<Item = PathB
 }
 
 fn count_in(dir: &Path, path: &Path, source: &str) -> usize {
-    let is_held = |path: &PathBuf| {
-        let file = File::options().read(true).write(true).open(path);
-        file.is_ok_and(|file| sys::is_unlocked(&file).is_ok_and(|is_unlocked| !is_unlocked))
-    };
-    files_of(dir, path, source).filter(is_held).count()
+    files_of(dir, path, source).filter(|file| is_held(file)).count()
+}
+
+fn is_held(path: &Path) -> bool {
+    let file = File::options().read(true).write(true).open(path);
+    file.is_ok_and(|file| sys::is_unlocked(&file).is_ok_and(|is_unlocked| !is_unlocked))
 }
 
 fn claim_in(dir: &Path, path: &Path, source: &str, given: Option<Identity>) -> io::Result<Claim> {

@@ -5,6 +5,7 @@ mod notices;
 pub mod options;
 pub mod read_ahead;
 mod translate;
+pub mod unasked;
 mod unmount;
 pub mod unsaved;
 

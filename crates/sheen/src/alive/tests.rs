@@ -69,3 +69,21 @@ fn a_copy_and_a_damaged_file_name_nobody() {
     fs::write(&original, "damaged").unwrap();
     assert_ne!(claim_it(dir.path()).identity.client, known.client);
 }
+
+#[test]
+fn the_process_of_a_mount_is_known_though_it_says_nothing_and_so_is_that_it_has_died() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let (path, source) = (Path::new("/mnt"), "h@tcp:/fs");
+    let (own, other) = (std::process::id(), 1);
+    let holder = || holder(run_dir.path(), [other, own], path, source);
+    let has_died = || has_died(run_dir.path(), path, source);
+    assert_eq!((holder(), has_died()), (None, false), "nobody has mounted it");
+    let claim = claim_it(&run_dir.path().join("clients"));
+    assert_eq!((holder(), has_died()), (Some(own), false));
+    drop(claim);
+    assert_eq!((holder(), has_died()), (None, true));
+    let claim = claim_it(&run_dir.path().join("clients"));
+    claim.forget();
+    drop(claim);
+    assert_eq!((holder(), has_died()), (None, false), "it has taken leave");
+}

@@ -5,6 +5,7 @@ use super::{ACTIVE, DOWN, FENCED, name_of};
 use crate::control::{MountStatus, Process, TargetStatus, Unheard};
 use crate::health::{LOW_PERCENT, percent_left};
 use crate::metrics::Figures;
+use crate::mount::unasked::{self, Unasked};
 use crate::node;
 use crate::served::Gone;
 use crate::targets::RESTORE;
@@ -47,11 +48,31 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     alerts.extend(of_sessions(report, &heard.figures));
     alerts.extend(of_overdue(report));
     alerts.extend(of_space(&report.targets));
-    alerts.extend(heard.silent.iter().map(|pid| {
-        let text = format!("process {pid} does not answer: it is stopped, or its device stands still");
-        Alert::new(text, format!("look at its log; wake it: kill -CONT {pid}; or end it: kill -KILL {pid}"))
+    alerts.extend(heard.silent.iter().map(|pid| of_silent(*pid, heard)));
+    let dead = heard.unasked.iter().filter(|(_, why)| *why == Unasked::Dead);
+    alerts.extend(dead.map(|(mounted, _)| {
+        let text = format!(
+            "{} is dead: its process has ended, and whoever uses it gets ENOTCONN",
+            mounted.path.display()
+        );
+        Alert::new(text, unasked::fix_of_dead(mounted))
     }));
     alerts
+}
+
+/// A process that says nothing, with what is known of what it does.
+fn of_silent(pid: u32, heard: &Heard) -> Alert {
+    let mounts = || heard.unasked.iter().filter(|(_, why)| why.pid() == Some(pid));
+    let targets = heard.silent_targets.iter().filter(|target| target.pid == pid).map(name_of);
+    let paths = mounts().map(|(mounted, _)| mounted.path.display().to_string());
+    let does: Vec<String> = paths.chain(targets).collect();
+    let does = if does.is_empty() { String::new() } else { format!(" ({})", listed(&does)) };
+    let text = format!("process {pid}{does} does not answer: it is stopped, or its device stands still");
+    let end = match mounts().next() {
+        Some((mounted, _)) => unasked::end_of(&mounted.path, pid),
+        None => format!("end it: kill -KILL {pid}"),
+    };
+    Alert::new(text, format!("look at its log; wake it: kill -CONT {pid}; or {end}"))
 }
 
 /// What an operator does about a target whose device failed, or whose rows are damaged.
@@ -212,9 +233,8 @@ fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
     let mut without: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (labels, works) in figures.all("sheen_mount_session") {
         let [fsname, mount, target] = labels else { continue };
-        let is_shown = |status: &&MountStatus| {
-            status.fsname == *fsname && status.path.display().to_string() == *mount
-        };
+        let is_shown =
+            |status: &&MountStatus| status.fsname == *fsname && status.path.display().to_string() == *mount;
         let Some(status) = report.mounts.iter().find(is_shown) else { continue };
         if works != 0.0 || is_known(target) {
             continue;

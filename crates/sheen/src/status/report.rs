@@ -5,6 +5,8 @@ use super::{DOWN, SILENT, flatten, name_of};
 use crate::cluster::Cluster;
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
 use crate::metrics::{Figures, figures_of};
+use crate::mount::unasked::{self, Unasked};
+use crate::mount_table::{self, Mounted};
 use crate::nid;
 use crate::say;
 use crate::served::{self, Gone};
@@ -24,6 +26,9 @@ pub struct Report {
     pub targets: Vec<Target>,
     pub mounts: Vec<MountStatus>,
     pub alerts: Vec<Alert>,
+    /// Mounts whose processes are not to be asked here.
+    #[serde(skip)]
+    pub elsewhere: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +58,8 @@ pub struct Heard {
     pub silent_targets: Vec<TargetStatus>,
     /// Servers that have died, with what nobody serves since.
     pub gone: Vec<Gone>,
+    /// Mounts that no process has told of.
+    pub unasked: Vec<(Mounted, Unasked)>,
     pub figures: Figures,
 }
 
@@ -72,7 +79,14 @@ impl Heard {
         let gone = served::gone(|dir| {
             is_served(dir) || silent.iter().any(|pid| control::was_started_with(*pid, dir))
         });
-        Heard { processes, silent, silent_targets, gone, figures }
+        let is_told = |mounted: &Mounted| processes.iter().any(|process| process.has_mount(&mounted.path));
+        let unasked = mount_table::all_sheen().into_iter().filter(|mounted| !is_told(mounted));
+        let look = |mounted: Mounted| {
+            let why = unasked::look(&control::run_dir(), &mounted);
+            (mounted, why)
+        };
+        let unasked = unasked.map(look).collect();
+        Heard { processes, silent, silent_targets, gone, unasked, figures }
     }
 
     /// Only what belongs to the cluster in a directory, or mounts it.
@@ -83,8 +97,11 @@ impl Heard {
         let mounts = |pid: u32| {
             source.is_some_and(|source| control::has_word(pid, |word| word.starts_with(source.as_bytes())))
         };
+        self.unasked.retain(|(mounted, _)| source.is_some_and(|source| mounted.source.starts_with(source)));
         self.silent_targets.retain(|target| target.dir.starts_with(dir));
         let serves = |pid: u32| self.silent_targets.iter().any(|target| target.pid == pid);
+        let has_mounted = |pid: u32| self.unasked.iter().any(|(_, why)| why.pid() == Some(pid));
+        let mounts = |pid: u32| mounts(pid) || has_mounted(pid);
         self.silent.retain(|pid| control::was_started_with(*pid, dir) || serves(*pid) || mounts(*pid));
     }
 }
@@ -114,6 +131,8 @@ impl Report {
         };
         report.add_figures(&heard.figures);
         report.alerts = alerts::of(&report, &heard);
+        let elsewhere = heard.unasked.iter().filter(|(_, why)| *why == Unasked::Elsewhere);
+        report.elsewhere = elsewhere.map(|(mounted, _)| mounted.path.clone()).collect();
         Ok(report)
     }
 
@@ -124,7 +143,15 @@ impl Report {
     pub fn new(targets: Vec<TargetStatus>, mounts: Vec<MountStatus>) -> Report {
         let target = |status| Target { status, client_count: None, space: None };
         let targets = targets.into_iter().map(target).collect();
-        Report { fsname: None, mgs_nid: None, dir: None, targets, mounts, alerts: Vec::new() }
+        Report {
+            fsname: None,
+            mgs_nid: None,
+            dir: None,
+            targets,
+            mounts,
+            alerts: Vec::new(),
+            elsewhere: Vec::new(),
+        }
     }
 }
 

@@ -3,6 +3,8 @@ use super::report::{Heard, Report};
 use super::text;
 use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell, Unheard};
 use crate::metrics::{Sample, figures_of};
+use crate::mount::unasked::Unasked;
+use crate::mount_table::{self, Mounted};
 use crate::served::Gone;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +46,14 @@ fn heard(process: Process, samples: &[(&str, &[&str], f64)]) -> Heard {
     let metrics = samples.iter().map(sample).collect();
     let figures = figures_of(vec![(7, Ok(Tell { metrics, ..Tell::default() }))]);
     let processes = vec![Process { pid: 7, ..process }];
-    Heard { processes, silent: Vec::new(), silent_targets: Vec::new(), gone: Vec::new(), figures }
+    Heard {
+        processes,
+        silent: Vec::new(),
+        silent_targets: Vec::new(),
+        gone: Vec::new(),
+        unasked: Vec::new(),
+        figures,
+    }
 }
 
 fn lines(targets: Vec<TargetStatus>, dir: Option<&Path>, heard: &Heard) -> Vec<String> {
@@ -166,6 +175,41 @@ fn a_target_that_a_mount_does_not_hear_is_named_with_its_place_and_since_when() 
     ];
     assert_eq!(texts, wanted, "what is silent here is said by its process's own line");
     assert!(report.alerts.iter().all(|alert| alert.fix.contains("sheen health /mnt")));
+}
+
+fn mounted(path: &str) -> Mounted {
+    let line = format!("40 1 0:50 / {path} rw - fuse.sheen 10.0.0.1@tcp:/fs rw,user_id=0");
+    mount_table::parse_line(line.as_bytes()).expect("it is a line of the table")
+}
+
+#[test]
+fn a_process_that_says_nothing_is_named_with_its_mounts_and_targets() {
+    let mut heard = heard(Process::default(), QUIET);
+    heard.processes.clear();
+    heard.silent = vec![98, 99];
+    heard.silent_targets = vec![target("OST0000", "silent", 98), target("OST0001", "silent", 98)];
+    heard.unasked = vec![(mounted("/mnt"), Unasked::Stopped(99)), (mounted("/dead"), Unasked::Dead)];
+    let mut report = Report::new(Vec::new(), Vec::new());
+    report.alerts = alerts::of(&report, &heard);
+    let shown = text::of(&report);
+    let lines: Vec<&str> = shown.lines().collect();
+    let wanted = [
+        "alert: process 98 (fs-OST0000, fs-OST0001) does not answer: it is stopped, or its device stands still; look at its log; \
+         wake it: kill -CONT 98; or end it: kill -KILL 98",
+        "alert: process 99 (/mnt) does not answer: it is stopped, or its device stands still; look at its log; wake it: kill -CONT 99; \
+         or end it, and what was written there and is not on the servers yet is lost: kill -KILL 99, umount -l /mnt, and mount it again",
+        "alert: /dead is dead: its process has ended, and whoever uses it gets ENOTCONN; umount -l /dead, and mount it again: \
+         sheen mount 10.0.0.1@tcp:/fs /dead",
+    ];
+    assert_eq!(lines, wanted, "and it is not said that nothing runs here");
+}
+
+#[test]
+fn a_mount_that_nobody_tells_of_is_not_nothing() {
+    let mut report = Report::new(Vec::new(), Vec::new());
+    assert!(text::of(&report).starts_with("nothing runs here"));
+    report.elsewhere = vec!["/mnt".into()];
+    assert!(text::of(&report).starts_with("/mnt is mounted, by a process that cannot be asked here"));
 }
 
 #[test]

@@ -12,10 +12,12 @@ pub fn of(report: &Report) -> String {
     if let (Some(fsname), Some(dir)) = (&report.fsname, &report.dir) {
         lines.push(format!("{fsname}  {}  {}", report.mgs_nid.as_deref().unwrap_or("-"), dir.display()));
     }
-    if report.targets.is_empty() && report.mounts.is_empty() {
+    let is_empty = report.targets.is_empty() && report.mounts.is_empty() && report.alerts.is_empty();
+    if is_empty && report.elsewhere.is_empty() {
         lines.push("nothing runs here; start a cluster: sheen up".to_owned());
     }
-    let is_shown = |target: &&Target| report.targets.len() <= ROWS_MAX || target.status.state != super::ACTIVE;
+    let is_shown =
+        |target: &&Target| report.targets.len() <= ROWS_MAX || target.status.state != super::ACTIVE;
     if !report.targets.is_empty() {
         lines.push(row(["target", "state", "pid", "space left", "clients", "nid", "directory"]));
     }
@@ -30,6 +32,12 @@ pub fn of(report: &Report) -> String {
         let (pid, path) = (mount.pid.to_string(), mount.path.display().to_string());
         lines.push(row(["mount", &mount.transport, &pid, "", "", &mount.fsname, &path]));
     }
+    lines.extend(report.elsewhere.iter().map(|path| {
+        format!(
+            "{} is mounted, by a process that cannot be asked here: it is of another user, or has another SHEEN_RUN",
+            path.display()
+        )
+    }));
     let owners: BTreeSet<String> = report.targets.iter().filter_map(of_owner).collect();
     lines.extend(owners);
     lines.extend(report.alerts.iter().map(|alert| match alert.fix.as_str() {

@@ -1,0 +1,64 @@
+//! Mounts of ours that nobody here says anything of: what has become of their processes.
+//!
+//! Only a mount whose process is known to have ended is touched: any other one may keep whoever looks at it.
+
+use crate::alive;
+use crate::control;
+use crate::mount_table::Mounted;
+use crate::sys;
+use std::fs::File;
+use std::path::Path;
+
+/// Why nobody says anything of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unasked {
+    /// Somebody has stopped its process.
+    Stopped(u32),
+    /// Its process lives and says nothing.
+    Silent(u32),
+    /// Its process has ended; who uses the mount gets ENOTCONN.
+    Dead,
+    /// Its process has its control socket somewhere else, or is of another user.
+    Elsewhere,
+}
+
+impl Unasked {
+    pub fn pid(self) -> Option<u32> {
+        match self {
+            Unasked::Stopped(pid) | Unasked::Silent(pid) => Some(pid),
+            Unasked::Dead | Unasked::Elsewhere => None,
+        }
+    }
+}
+
+/// Of a mount that no process has told of whose socket is in this directory.
+pub fn look(run_dir: &Path, mounted: &Mounted) -> Unasked {
+    let pids = control::files_in(run_dir, "sock").into_iter().map(|(pid, _)| pid);
+    match alive::holder(run_dir, pids, &mounted.path, &mounted.source) {
+        Some(pid) if sys::is_stopped(pid) => Unasked::Stopped(pid),
+        Some(pid) => Unasked::Silent(pid),
+        None if alive::has_died(run_dir, &mounted.path, &mounted.source) && is_cut_off(&mounted.path) => {
+            Unasked::Dead
+        }
+        None => Unasked::Elsewhere,
+    }
+}
+
+/// What ends it when its process is not to go on.
+pub fn end_of(path: &Path, pid: u32) -> String {
+    format!(
+        "end it, and what was written there and is not on the servers yet is lost: kill -KILL {pid}, umount -l {}, and mount it again",
+        path.display()
+    )
+}
+
+/// The same when its process has ended.
+pub fn fix_of_dead(mounted: &Mounted) -> String {
+    let path = mounted.path.display();
+    format!("umount -l {path}, and mount it again: sheen mount {} {path}", mounted.source)
+}
+
+fn is_cut_off(path: &Path) -> bool {
+    File::open(path)
+        .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
+}
