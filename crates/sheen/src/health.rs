@@ -6,6 +6,7 @@
 mod judge;
 
 use crate::control::{self, Ask, MountStatus, TargetHealth};
+use crate::mount::unasked::{self, Unasked};
 use crate::mount_table::{self, Mounted};
 use crate::nid;
 use crate::say;
@@ -157,15 +158,10 @@ fn find(path: &Path) -> Option<Mounted> {
 
 fn look_at_mount(mounted: &Mounted, checks: &mut Vec<Check>) -> Vec<TargetHealth> {
     let Some((socket, status)) = process_of(mounted) else {
-        let path = mounted.path.display();
-        checks.push(Check::bad(
-            Level::Red,
-            "mount",
-            format!("{path} is mounted, and no process that can be asked here serves it"),
-            format!(
-                "ask as the user who mounted it; if its process is gone: umount -l {path}, and mount it again"
-            ),
-        ));
+        let dirs = run_dirs(mounted);
+        let mut found = dirs.iter().map(|dir| unasked::look(dir, mounted));
+        let known = found.find(|why| *why != Unasked::Elsewhere);
+        checks.push(judge::unasked(mounted, known.unwrap_or(Unasked::Elsewhere)));
         return Vec::new();
     };
     let mut options = mounted.flags();
@@ -198,13 +194,18 @@ fn look_at_mount(mounted: &Mounted, checks: &mut Vec<Check>) -> Vec<TargetHealth
     }
 }
 
-/// The control socket of the process behind a mount, and what it says of it.
-fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
+/// Where the control socket of its process may be.
+fn run_dirs(mounted: &Mounted) -> Vec<PathBuf> {
     let mut dirs = vec![control::run_dir()];
     if sys::uid() == 0 && mounted.user() != 0 {
         dirs.extend(control::run_dirs_of(mounted.user()));
     }
-    dirs.into_iter().find_map(|dir| {
+    dirs
+}
+
+/// The control socket of the process behind a mount, and what it says of it.
+fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
+    run_dirs(mounted).into_iter().find_map(|dir| {
         let mount = control::mount_in(&dir, |mount| mount.path == mounted.path && !mount.is_detached)?;
         Some((dir.join(format!("{}.sock", mount.pid)), mount))
     })

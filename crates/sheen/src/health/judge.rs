@@ -2,6 +2,8 @@
 
 use super::{Check, Level};
 use crate::control::{StepHealth, TargetHealth};
+use crate::mount::unasked::{self, Unasked};
+use crate::mount_table::Mounted;
 use crate::nid;
 use client::{ProbeStep, TargetProbe};
 use std::collections::BTreeSet;
@@ -44,6 +46,33 @@ pub fn describe(probe: TargetProbe) -> TargetHealth {
 
 /// The first kernel that drops all names of a mount at once. An overlay keeps those that it has looked up, and finds none of them again.
 const DROPS_ALL_NAMES: (u32, u32) = (6, 16);
+
+/// A mount whose process has not been asked.
+pub fn unasked(mounted: &Mounted, why: Unasked) -> Check {
+    let path = mounted.path.display();
+    let red = |found: String, todo: String| Check::bad(Level::Red, "mount", found, todo);
+    match why {
+        Unasked::Stopped(pid) => {
+            let end = unasked::end_of(&mounted.path, pid);
+            let found = format!("{path} is mounted by process {pid}, which is stopped");
+            red(found, format!("wake it: kill -CONT {pid}; or {end}"))
+        }
+        Unasked::Silent(pid) => {
+            let end = unasked::end_of(&mounted.path, pid);
+            let found = format!("{path} is mounted by process {pid}, which lives and says nothing");
+            red(found, format!("look at its log; or {end}"))
+        }
+        Unasked::Dead => {
+            red(format!("{path} is mounted, and its process has ended"), unasked::fix_of_dead(mounted))
+        }
+        Unasked::Elsewhere => red(
+            format!("{path} is mounted, and no process that can be asked here serves it"),
+            format!(
+                "ask as the user who mounted it, with the same SHEEN_RUN; if its process is gone: umount -l {path}, and mount it again"
+            ),
+        ),
+    }
+}
 
 /// Overlays over a mount whose names the kernel keeps.
 pub fn overlays(overlays: &[PathBuf], options: &[String], kernel_release: &str) -> Option<Check> {

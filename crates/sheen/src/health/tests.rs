@@ -139,3 +139,28 @@ fn the_worst_line_is_the_exit_status() {
     assert_eq!([Level::Green, Level::Yellow, Level::Red].map(|level| level as u8), [0, 1, 2]);
     assert_eq!([Level::Yellow, Level::Red, Level::Green].into_iter().max(), Some(Level::Red));
 }
+
+#[test]
+fn a_mount_whose_process_says_nothing_is_told_which_one_and_what_its_end_costs() {
+    let line = b"40 1 0:50 / /mnt rw - fuse.sheen 10.0.0.1@tcp:/fs rw,user_id=0";
+    let mounted = mount_table::parse_line(line).expect("it is a line of the table");
+    let lost = "end it, and what was written there and is not on the servers yet is lost: kill -KILL 50, umount -l /mnt";
+    for (why, found, todo) in [
+        (Unasked::Stopped(50), "/mnt is mounted by process 50, which is stopped", "wake it: kill -CONT 50; or "),
+        (
+            Unasked::Silent(50),
+            "/mnt is mounted by process 50, which lives and says nothing",
+            "look at its log; or ",
+        ),
+    ] {
+        let check = judge::unasked(&mounted, why);
+        assert_eq!((check.level, check.subject.as_str(), check.found.as_str()), (Level::Red, "mount", found));
+        assert!(check.todo.is_some_and(|said| said.starts_with(&format!("{todo}{lost}"))));
+    }
+    let dead = judge::unasked(&mounted, Unasked::Dead);
+    assert_eq!(dead.found, "/mnt is mounted, and its process has ended");
+    let todo = "umount -l /mnt, and mount it again: sheen mount 10.0.0.1@tcp:/fs /mnt";
+    assert_eq!(dead.todo.as_deref(), Some(todo));
+    let elsewhere = judge::unasked(&mounted, Unasked::Elsewhere);
+    assert!(elsewhere.found.ends_with("no process that can be asked here serves it"));
+}

@@ -94,6 +94,8 @@ fn health(context: &Context) -> Result<()> {
     sys::kill(*mounting, libc::SIGCONT)?;
     let said = said?;
     expect(said.errors.contains(&format!("process {mounting} is stopped")), &said.all())?;
+    let words = format!("by process {mounting}, which is stopped; wake it: kill -CONT {mounting}");
+    expect(said.output.contains(&words), &said.all())?;
     expect_eq(said.end.status_code(), Some(2), &said.all())?;
     for name in ["MDT0000", "OST0001"] {
         sys::kill(pid(name).context("it runs")?, libc::SIGKILL)?;
