@@ -16,7 +16,7 @@ pub use judge::{LOW_PERCENT, percent_left};
 use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -173,11 +173,25 @@ fn look_at_mount(mounted: &Mounted, checks: &mut Vec<Check>) -> Vec<TargetHealth
     checks.push(Check::green("options", options.join(",")));
     checks.extend(overlays(&mounted.path, &status.options));
     checks.push(version(&socket));
-    checks.push(management(&status.mgs_nids));
+    let (management, unreached) = management(&status.mgs_nids);
+    let at = checks.len();
+    checks.push(management);
     let ask = Ask::Probe { mount: mounted.path.clone() };
     match control::ask(&socket, &ask) {
         Ok(tell) => {
             checks.extend(tell.health.iter().map(judge::target));
+            let network = unreached.as_ref().and_then(|why| judge::network(why, &tell.health));
+            if let Some(network) = network {
+                // That is what to do about all of them.
+                let is_used =
+                    |name: &str| tell.health.iter().any(|health| health.is_used && health.target == name);
+                for check in
+                    checks.iter_mut().filter(|check| check.subject == "MGS" || is_used(&check.subject))
+                {
+                    check.todo = None;
+                }
+                checks.insert(at, network);
+            }
             checks.extend(judge::space(&tell.health));
             tell.health
         }
@@ -223,13 +237,23 @@ fn version(socket: &Path) -> Check {
     judge::version(theirs.as_deref().and_then(|text| text.strip_prefix("sheen: ")).unwrap_or("unknown"))
 }
 
-/// Mounts go on without it, so that it is never red.
-fn management(addresses: &[String]) -> Check {
-    let is_there = |address: &&String| {
-        let socket = nid::parse_nid(address).ok().and_then(|address| address.to_socket_addrs().ok()?.next());
-        socket.is_some_and(|socket| TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT).is_ok())
-    };
-    match addresses.iter().find(is_there) {
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let address = nid::parse_nid(address).map_err(io::Error::other)?;
+    let socket = address.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
+    TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT)
+}
+
+/// Mounts go on without it, so that it is never red. With it comes how connecting to it fails, where no machine has answered.
+fn management(addresses: &[String]) -> (Check, Option<io::Error>) {
+    let (mut unreached, mut is_refused) = (None, false);
+    let found = addresses.iter().find(|address| {
+        let failure = connect(address).err();
+        let is_there = failure.is_none();
+        is_refused |= failure.as_ref().is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        unreached = unreached.take().or(failure);
+        is_there
+    });
+    let check = match found {
         Some(address) => Check::green("MGS", format!("listens on {address}")),
         None if addresses.is_empty() => Check::green("MGS", "in the process of the mount"),
         None => Check::bad(
@@ -238,7 +262,10 @@ fn management(addresses: &[String]) -> Check {
             format!("does not listen on {}; what is mounted goes on", addresses.join(", ")),
             "start it (sheen up, or sheen serve DIR): new mounts and restarted servers need it",
         ),
-    }
+    };
+    // Who refuses is reached.
+    let is_cut_off = check.level != Level::Green && !is_refused;
+    (check, unreached.filter(|_| is_cut_off))
 }
 
 /// What a mount has found, for whoever asks its process.

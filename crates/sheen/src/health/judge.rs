@@ -7,6 +7,7 @@ use crate::mount_table::Mounted;
 use crate::nid;
 use client::{ProbeStep, TargetProbe};
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 
 /// Slower than this is no disk at work: something is overloaded or in the way.
@@ -180,6 +181,23 @@ fn silent(health: &TargetHealth, what: &str) -> Check {
     }
     let found = format!("does not {what} within 3 s on {place} (session {})", health.state);
     Check::bad(Level::Red, name, found, "start it (sheen up, or sheen serve DIR), or see its log there")
+}
+
+/// Nobody at all is reached: then it is not they who are to be started. `why`: how connecting to the management server fails.
+pub fn network(why: &io::Error, targets: &[TargetHealth]) -> Option<Check> {
+    let is_silent = |health: &TargetHealth| health.answer == StepHealth::Silent && health.state != "REPLAY";
+    let used = || targets.iter().filter(|health| health.is_used);
+    if used().count() == 0 || !used().all(is_silent) {
+        return None;
+    }
+    let why = why.to_string();
+    let why = why.split(" (os error").next().unwrap_or_default();
+    let found = format!(
+        "neither the management server nor any of {} targets is reached from this machine: {why}",
+        used().count()
+    );
+    let todo = "check the network of this machine first (ip addr, ip route, its firewall), then whether the servers run";
+    Some(Check::bad(Level::Red, "network", found, todo))
 }
 
 /// What there is nothing of is not scarce.

@@ -146,7 +146,11 @@ fn a_mount_whose_process_says_nothing_is_told_which_one_and_what_its_end_costs()
     let mounted = mount_table::parse_line(line).expect("it is a line of the table");
     let lost = "end it, and what was written there and is not on the servers yet is lost: kill -KILL 50, umount -l /mnt";
     for (why, found, todo) in [
-        (Unasked::Stopped(50), "/mnt is mounted by process 50, which is stopped", "wake it: kill -CONT 50; or "),
+        (
+            Unasked::Stopped(50),
+            "/mnt is mounted by process 50, which is stopped",
+            "wake it: kill -CONT 50; or ",
+        ),
         (
             Unasked::Silent(50),
             "/mnt is mounted by process 50, which lives and says nothing",
@@ -163,4 +167,35 @@ fn a_mount_whose_process_says_nothing_is_told_which_one_and_what_its_end_costs()
     assert_eq!(dead.todo.as_deref(), Some(todo));
     let elsewhere = judge::unasked(&mounted, Unasked::Elsewhere);
     assert!(elsewhere.found.ends_with("no process that can be asked here serves it"));
+}
+
+#[test]
+fn where_nobody_is_reached_the_network_is_looked_at_and_nobody_is_to_be_started() {
+    let why = io::Error::from_raw_os_error(libc::ENETUNREACH);
+    let silent = |name| TargetHealth { answer: StepHealth::Silent, ..sound(name) };
+    let off = TargetHealth { is_used: false, ..sound("OST0002") };
+    let check = judge::network(&why, &[silent("MDT0000"), silent("OST0000"), off.clone()]).expect("a line");
+    assert_eq!((check.level, check.subject.as_str()), (Level::Red, "network"));
+    assert_eq!(
+        check.found,
+        "neither the management server nor any of 2 targets is reached from this machine: Network is unreachable"
+    );
+    assert!(check.todo.is_some_and(|todo| todo.starts_with("check the network of this machine")));
+    let recovering = TargetHealth { state: "REPLAY".into(), ..silent("OST0000") };
+    for others in [vec![sound("OST0000"), silent("MDT0000")], vec![recovering], vec![off], Vec::new()] {
+        assert_eq!(judge::network(&why, &others), None, "{others:?}");
+    }
+}
+
+/// A machine that refuses a connection is reached.
+#[test]
+fn a_management_server_that_is_not_started_is_no_matter_of_the_network() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it has one").to_string();
+    let nids = [crate::nid::format_nid(&address)];
+    let (check, unreached) = management(&nids);
+    assert!(check.level == Level::Green && unreached.is_none(), "{check:?}");
+    drop(listener);
+    let (check, unreached) = management(&nids);
+    assert!(check.level == Level::Yellow && unreached.is_none(), "{check:?} {unreached:?}");
 }
