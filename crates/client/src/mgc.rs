@@ -182,6 +182,11 @@ impl Mgc {
         self.import.state() == ImportState::Active && !is_silent
     }
 
+    /// After `Disconnect`: the management server has forgotten this process, or there is nothing to forget.
+    pub fn has_left(&self) -> bool {
+        self.import.state() == ImportState::Disconnected
+    }
+
     fn ask(&mut self, now: Now, asked: Asked) {
         let fsname = || self.fsname.clone();
         let (request, kind) = match &asked {

@@ -4,6 +4,7 @@ pub mod dead;
 mod notices;
 pub mod options;
 pub mod read_ahead;
+mod root;
 mod translate;
 pub mod unasked;
 mod unmount;
@@ -18,8 +19,8 @@ use crate::mount_table;
 use crate::nid;
 use crate::params;
 use crate::signals;
-use anyhow::{Context, Result, anyhow, bail};
-use base::{ClientId, ClusterConfig, Endpoint, Epoch, FileType, TargetId, Time};
+use anyhow::{Context, Result, bail};
+use base::{ClientId, ClusterConfig, Endpoint, Epoch, TargetId, Time};
 use client::{
     Answer, Call, Caller, Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output,
 };
@@ -105,6 +106,11 @@ struct Shared {
     on_destroyed: Mutex<Option<Sender<()>>>,
 }
 
+/// A call of the process itself was not answered in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the servers of this mount do not answer; see `sheen status`")]
+struct Unanswered;
+
 #[derive(Clone, Debug, Default)]
 struct Progress {
     is_drained: bool,
@@ -117,10 +123,11 @@ impl Mount {
     /// Mounts and starts to serve.
     ///
     /// # Errors
-    /// The mount point is in use or not empty, or the kernel refuses.
+    /// The mount point is in use or not empty, or the kernel refuses; or the directory to mount cannot be found. The servers have nothing
+    /// of it any more then.
     pub fn start(path: &Path, choices: &Choices, with: Surroundings) -> Result<Arc<Mount>> {
         mount_table::check_mount_point(path)?;
-        let (mut session, negotiated) = mount(path, choices, &with)?;
+        let (session, negotiated) = mount(path, choices, &with)?;
         let claim = alive::claim(path, &with.source, with.identity);
         let identity = claim.identity;
         let id = ClientId(identity.client);
@@ -179,11 +186,6 @@ impl Mount {
         // It has asked for nothing yet that a target would have to know: its lease begins now.
         owner.submit(Input::Lease(net::clock::now().time));
         submit_config(&owner, with.config);
-        let root = find_root(&owner, &shared, &with.subdir)?;
-        assert!(shared.root.set(root).is_ok(), "the root is set once");
-        owner.with(|client| client.set_root(root));
-        session.run(shared.clone()).with_context(|| format!("cannot serve {}", path.display()))?;
-        mount_table::name_helper(&with.source, path);
         let mount = Arc::new(Mount {
             path: path.to_owned(),
             fsname,
@@ -196,10 +198,16 @@ impl Mount {
             claim,
             owner,
             shared,
-            session: Mutex::new(Some(session)),
+            session: Mutex::new(None),
             endpoint,
             is_given_up: AtomicBool::new(false),
         });
+        if let Err(error) = mount.serve(session, &with.subdir) {
+            // What was looked up on the way has left locks, for which others would wait.
+            mount.is_given_up.store(error.is::<Unanswered>(), Ordering::Release);
+            mount.finish();
+            return Err(error);
+        }
         // Who is not root leaves it as it is.
         if let Err(error) = mount.set_kernel_window(read_ahead::KIB_DEFAULT) {
             tracing::debug!("{error:#}");
@@ -215,6 +223,18 @@ impl Mount {
             on_end(&reaped.path);
         })?;
         Ok(mount)
+    }
+
+    /// Finds what is to be the root, and serves. After an error the kernel has the mount no longer.
+    fn serve(&self, mut session: Session, subdir: &str) -> Result<()> {
+        let root = root::find(&self.owner, &self.shared, subdir)?;
+        assert!(self.shared.root.set(root).is_ok(), "the root is set once");
+        self.owner.with(|client| client.set_root(root));
+        let handler = Arc::clone(&self.shared);
+        session.run(handler).with_context(|| format!("cannot serve {}", self.path.display()))?;
+        mount_table::name_helper(&self.source, &self.path);
+        *lock(&self.session) = Some(session);
+        Ok(())
     }
 
     /// How much the kernel asks for around a page fault, in KiB.
@@ -366,7 +386,7 @@ fn submit_config(owner: &Owner<Client>, config: ClusterConfig) {
 /// A call of the process itself, as root.
 fn call(owner: &Owner<Client>, shared: &Shared, call: Call) -> Result<Result<Answer, i32>> {
     let answer = begin(owner, shared, call).recv_timeout(FINISH_TIMEOUT);
-    answer.map_err(|_| anyhow!("the servers of this mount do not answer; see `sheen status`"))
+    answer.map_err(|_| Unanswered.into())
 }
 
 /// The same, without waiting for the answer.
@@ -376,25 +396,6 @@ fn begin(owner: &Owner<Client>, shared: &Shared, call: Call) -> Receiver<Result<
     lock(&shared.own_calls).insert(id, sender);
     owner.submit(Input::Call { id, call, caller: Caller::default() });
     receiver
-}
-
-/// The node of a directory, held for the life of the mount.
-fn find_root(owner: &Owner<Client>, shared: &Shared, subdir: &str) -> Result<u64> {
-    let mut node = client::ROOT_NODE;
-    for name in subdir.split('/').filter(|name| !name.is_empty() && *name != ".") {
-        if name == ".." {
-            bail!("'..' in '{subdir}' is not possible; name the directory from the root");
-        }
-        let lookup = Call::Lookup { parent: node, name: name.as_bytes().to_vec() };
-        let found = match call(owner, shared, lookup)? {
-            Ok(Answer::Entry(entry)) => entry.attr.filter(|attr| attr.file_type == FileType::Directory),
-            _ => None,
-        };
-        let found =
-            found.with_context(|| format!("the file system has no directory '{subdir}'; make it first"))?;
-        node = found.fid.inode_number();
-    }
-    Ok(node)
 }
 
 fn mount(path: &Path, choices: &Choices, with: &Surroundings) -> Result<(Session, fuse::Negotiated)> {

@@ -28,8 +28,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use wire::Life;
 
-/// How long the end of an MDT waits for the answers of others to its goodbye. They come with a sync of each; one that does not come costs
-/// nothing but a recovery in which that MDT is waited for.
+/// How long the end of an MDT waits for the answers of others to its goodbye, and a client for that of the management server. They come with a
+/// sync of each; one that does not come costs nothing but a recovery in which that MDT is waited for, or a session that ends by itself.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
 const GOODBYE_LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -415,10 +415,7 @@ impl Node {
     /// A target that is restarted while an MDT of this process is not there is not to wait for it: it left in order.
     fn say_goodbye(&self) {
         let leaving: Vec<&Target> = self.targets.iter().filter(|target| target.say_goodbye()).collect();
-        let until = net::clock::now().time.after(GOODBYE_PATIENCE);
-        while !leaving.iter().all(|target| target.has_said_goodbye()) && net::clock::now().time < until {
-            std::thread::sleep(GOODBYE_LOOK_INTERVAL);
-        }
+        wait_at_goodbye(|| leaving.iter().all(|target| target.has_said_goodbye()));
     }
 
     /// Ends everything: mounts first, for they need the servers.
@@ -440,6 +437,10 @@ impl Node {
         }
         *lock(&self.is_stopping) = true;
         // Whoever tells them something has done so.
+            // What a server leaves is asked for again by the one that is started next; a client comes as somebody else.
+            if self.targets.is_empty() {
+                wait_at_goodbye(|| owner.with(|mgc| mgc.has_left()));
+            }
         drop(lock(&self.telling));
         self.say_goodbye();
         // No machine looks into a store that is closed, because its time has come or somebody asks: who asked last hears nothing more
@@ -463,6 +464,13 @@ impl Node {
 fn drained_fsname(config: &ClusterConfig) -> Option<String> {
     params::are_osts_drained(config).then(|| config.fsname.clone())
 }
+fn wait_at_goodbye(is_answered: impl Fn() -> bool) {
+    let until = net::clock::now().time.after(GOODBYE_PATIENCE);
+    while !is_answered() && net::clock::now().time < until {
+        std::thread::sleep(GOODBYE_LOOK_INTERVAL);
+    }
+}
+
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

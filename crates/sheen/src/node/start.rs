@@ -136,7 +136,14 @@ fn run<'a>(
         let control = control::Server::start(move |ask, say| answering.answer(ask, say))?;
         match rest(&node) {
             Err(error) if error.is::<Ended>() => Ok((control, node, Some(error))),
-            done => done.map(|()| (control, node, None)),
+            Err(error) => {
+                // A target that could not be served says nothing to others: a copy of one would speak for it.
+                if node.targets.is_empty() {
+                    node.stop();
+                }
+                Err(error)
+            }
+            Ok(()) => Ok((control, node, None)),
         }
     });
     let tell_error = |error: &anyhow::Error| {

@@ -24,6 +24,7 @@ use crate::sweep;
 use crate::sys;
 
 mod accesses;
+mod failed;
 mod namespaces;
 mod users;
 
@@ -45,6 +46,7 @@ static CASES: &[Case] = &[
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
     Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
     Case { name: "several_addresses", seconds: 120, run: several_addresses },
+    Case { name: "failed_mounts_say_goodbye", seconds: 120, run: failed::say_goodbye },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
     Case { name: "no_fusermount3", seconds: 60, run: users::no_fusermount3 },
