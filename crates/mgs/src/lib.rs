@@ -38,6 +38,9 @@ pub use probes::{ANSWER_WAIT, Found, PROBE_COUNT_MAX, PROBE_WAIT, Probe};
 pub const CONFIGS: Table = 1;
 /// `GetConfig` is answered after this, changed or not.
 pub const POLL_WAIT: Duration = Duration::from_secs(5);
+/// Each process has such a question under way for as long as it lives: of one that says nothing for so long nothing will come, or it
+/// connects anew and has lost nothing by that.
+const SILENT_PROCESS_MAX: Duration = Duration::from_secs(60);
 /// Owners of targets have found a management server that has taken over by then, if they live: they notice after 8 s without a word that
 /// the one before is gone (`client::mgc`), and have to find this one.
 const FOUND_WITHIN: Duration = Duration::from_secs(12);
@@ -54,6 +57,8 @@ const FILESYSTEM_COUNT_MAX: usize = if cfg!(test) { 16 } else { 1024 };
 const OWNERSHIPS_PER_REQUEST_MAX: usize = 1024;
 /// All of a configuration fits in a row and in a frame; the bounds above would allow more.
 const CONFIG_BYTES_MAX: usize = store::VALUE_BYTES_MAX - 64;
+
+const _: () = assert!(SILENT_PROCESS_MAX.as_millis() >= POLL_WAIT.as_millis() * 8);
 
 /// How the MGS is started.
 #[derive(Clone, Debug)]
@@ -162,7 +167,8 @@ impl<M: MetaStore> Mgs<M> {
             has_external_data: false,
             owed: target::nothing_owed,
         };
-        let core = Core::open(store, core_options)?;
+        let mut core = Core::open(store, core_options)?;
+        core.set_silent_max(SILENT_PROCESS_MAX);
         let leases = Leases::read(&**core.store(), options.now.time, core.epoch())?;
         let active_until = options.active_until;
         let (polls, core_out, changed_at) = (Polls::default(), Vec::new(), Transno::ZERO);
@@ -618,6 +624,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
         self.leases.on_turn(now.time, is_deaf);
         if !self.is_active(now) {
             self.probes.clear();
+            self.core.put_off_silence(now);
         }
         match input {
             // Another one may be the management server by now: who has asked is to ask that one.

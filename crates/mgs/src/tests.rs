@@ -187,6 +187,26 @@ fn a_poll_is_answered_on_change_or_after_a_while() {
     assert_eq!(world.ask(unknown, Kind::Plain), Err(Status::NotFound));
 }
 
+/// A process that was killed says no goodbye; one that lives is never silent for long.
+#[test]
+fn a_session_of_which_nothing_is_heard_for_a_minute_ends() {
+    let mut world = world();
+    assert!(world.ask(MgsRequest::ListFilesystems, Kind::Plain).is_ok());
+    assert_eq!(world.mgs.core().clients().count(), 1);
+    let quarter = Duration::from_secs(15);
+    for _ in 0..8 {
+        world.pass(quarter);
+        assert!(world.ask(MgsRequest::ListFilesystems, Kind::Plain).is_ok());
+    }
+    assert_eq!(world.mgs.core().clients().count(), 1);
+    // Only the management server's time goes on: it would be heard otherwise.
+    for _ in 0..5 {
+        world.now.time = world.now.time.after(quarter);
+        world.mgs.handle(world.now, Input::Tick, &mut Vec::new());
+    }
+    assert_eq!(world.mgs.core().clients().count(), 0);
+}
+
 #[test]
 fn parameters_are_kept_over_a_restart() {
     let mut world = world();

@@ -161,6 +161,7 @@ pub struct Core<M: MetaStore> {
     held_for_all: BTreeMap<Transno, Vec<Held>>,
     now: Now,
     kick_at: Option<Time>,
+    silent_max: Duration,
     next_silence_check: Time,
     /// The last transaction when the store was asked to sync.
     kicked_to: Transno,
@@ -229,6 +230,7 @@ impl<M: MetaStore> Core<M> {
             held_for_all: BTreeMap::new(),
             now: options.now,
             kick_at: None,
+            silent_max: limits::SILENT_CLIENT_MAX,
             next_silence_check: options.now.time.after(limits::SILENT_CLIENT_MAX),
             kicked_to: Transno::ZERO,
             request_counts: RequestCounts::since(options.now.wall),
@@ -483,6 +485,17 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// Requests that were begun, by kind.
+    /// Sessions of which nothing is heard for so long end, where `SILENT_CLIENT_MAX` is too long.
+    pub fn set_silent_max(&mut self, silent_max: Duration) {
+        self.silent_max = silent_max;
+        self.next_silence_check = self.now.time.after(silent_max);
+    }
+
+    /// Who is not listened to is not silent: sessions end for silence only after a whole time from now on.
+    pub fn put_off_silence(&mut self, now: Now) {
+        self.next_silence_check = now.time.after(self.silent_max);
+    }
+
     pub fn request_counts(&self) -> &RequestCounts {
         &self.request_counts
     }

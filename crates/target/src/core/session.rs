@@ -251,9 +251,9 @@ impl<M: MetaStore> Core<M> {
         if self.now.time < self.next_silence_check {
             return;
         }
-        self.next_silence_check = self.now.time.after(limits::SILENT_CLIENT_MAX / 8);
+        self.next_silence_check = self.now.time.after(self.silent_max / 8);
         let is_silent = |export: &Export| {
-            export.awaited.is_none() && self.now.time.since(export.last_contact) >= limits::SILENT_CLIENT_MAX
+            export.awaited.is_none() && self.now.time.since(export.last_contact) >= self.silent_max
         };
         let silent = self.exports.iter().filter(|(_, export)| is_silent(export));
         let silent: Vec<ClientId> = silent.map(|(client, _)| *client).collect();
