@@ -51,7 +51,9 @@ use std::sync::Arc;
 use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
-use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, Gone, Grants, Token, Work};
+use target::{
+    CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Grants, Token, Work,
+};
 use wire::{Callback, Frame, FrameKind, Life, Reply};
 
 /// How an MDT is started.
@@ -461,7 +463,7 @@ impl<M: MetaStore> Mds<M> {
             Input::TargetStarted(target, epoch) => self.with_import(now, target, out, |import, now, out| {
                 import.on_target_started(now, epoch, out);
             }),
-            Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
+            Input::Evict(client) => self.core.evict(now, client, EvictReason::Operator, &mut self.core_out),
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut self.core_out);
                 self.note_departed(now, client, incarnation);
@@ -548,7 +550,7 @@ impl<M: MetaStore> Mds<M> {
             LockOutput::Evict(client) => {
                 out.push(Output::Event(MdsEvent::LockTimeout { client }));
                 if self.core.is_connected(client) {
-                    self.core.evict(now, client, &mut self.core_out);
+                    self.core.evict(now, client, EvictReason::LockTimeout, &mut self.core_out);
                 } else {
                     self.drop_locks_of(now, client);
                 }

@@ -27,7 +27,7 @@ use probes::{Probes, Registration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
-use target::{Core, CoreEvent, CoreOptions, CoreOutput, Gone, Token};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Gone, Token};
 use wire::{Callback, Frame, Life, MgsReply, MgsRequest, PoolChange, Reply, Request, TargetOwner};
 
 pub use leases::ENDED;
@@ -640,7 +640,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
                     self.on_probed(now, registration, found, out);
                 }
             }
-            Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
+            Input::Evict(client) => self.core.evict(now, client, EvictReason::Operator, &mut self.core_out),
             Input::Tick => {
                 self.core.on_tick(now, &mut self.core_out);
                 let due = self.polls.take_due(now.time);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ldlm::{EnqueueRequest, Enqueued};
 use std::collections::BTreeMap;
 use store::{MetaStore, ObjectStore};
-use target::Token;
+use target::{EvictReason, Token};
 use wire::{LockGrant, LockRequest, Reply, Resource};
 
 /// Who waits for a lock, and for bytes that are read under it.
@@ -143,6 +143,6 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }
         let event = OssEvent::ReplayedLocksRefused { client: token.client, count: refused.len() };
         self.events.push(event);
-        self.core.evict(now, token.client, &mut effects.core);
+        self.core.evict(now, token.client, EvictReason::LocksRefused, &mut effects.core);
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::holdings::Nothing;
 use store::{Batch, Holdings, MetaStore, ObjectStore, StoreError};
-use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
+use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Grants, Token, Work};
 use wire::ost::ObjectAttr;
 use wire::{Callback, Frame, Life, LockGrant, OstReply, Reply, Request};
 
@@ -299,7 +299,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             }
             LockOutput::Evict(client) => {
                 self.events.push(OssEvent::LockTimeout { client });
-                self.core.evict(now, client, &mut effects.core);
+                self.core.evict(now, client, EvictReason::LockTimeout, &mut effects.core);
             }
             LockOutput::Ready(op) => {
                 if let Some(work) = self.waiting_work.remove(&op) {
@@ -545,7 +545,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
                 self.core.on_durable(now, &mut effects.core);
             }
             Input::Tick => self.on_tick(now, &mut effects),
-            Input::Evict(client) => self.core.evict(now, client, &mut effects.core),
+            Input::Evict(client) => self.core.evict(now, client, EvictReason::Operator, &mut effects.core),
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut effects.core);
             }

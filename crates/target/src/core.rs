@@ -419,10 +419,11 @@ impl<M: MetaStore> Core<M> {
         [self.kick_at, window, silence].into_iter().flatten().min()
     }
 
-    /// Ends a client's session against its will. `CoreOutput::Evicted` follows.
-    pub fn evict(&mut self, now: Now, client: ClientId, out: &mut Vec<CoreOutput>) {
+    /// Ends a client's session against its will, by a decision (`EvictReason::is_decided`). `CoreOutput::Evicted` follows.
+    pub fn evict(&mut self, now: Now, client: ClientId, why: EvictReason, out: &mut Vec<CoreOutput>) {
+        assert!(why.is_decided());
         self.now = now;
-        self.drop_client(client, EvictReason::Asked, out);
+        self.drop_client(client, why, out);
         self.settle(out);
     }
 
@@ -479,12 +480,11 @@ impl<M: MetaStore> Core<M> {
     pub fn fence(&mut self, now: Now, life: Life, out: &mut Vec<CoreOutput>) {
         self.now = now;
         if self.exports.get(&life.client).is_some_and(|export| export.incarnation <= life.incarnation) {
-            self.drop_client(life.client, EvictReason::Asked, out);
+            self.drop_client(life.client, EvictReason::Fenced, out);
         }
         self.settle(out);
     }
 
-    /// Requests that were begun, by kind.
     /// Sessions of which nothing is heard for so long end, where `SILENT_CLIENT_MAX` is too long.
     pub fn set_silent_max(&mut self, silent_max: Duration) {
         self.silent_max = silent_max;
@@ -496,6 +496,7 @@ impl<M: MetaStore> Core<M> {
         self.next_silence_check = now.time.after(self.silent_max);
     }
 
+    /// Requests that were begun, by kind.
     pub fn request_counts(&self) -> &RequestCounts {
         &self.request_counts
     }

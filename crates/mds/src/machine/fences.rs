@@ -533,7 +533,7 @@ fn may_owe_a_fence(gone: &Gone) -> bool {
 
 /// It was there when its session was ended. Who has not come back in a recovery may be dead.
 fn may_live(gone: &Gone) -> bool {
-    gone.why == Some(EvictReason::Asked) && gone.during != During::Recovery
+    gone.why.is_some_and(EvictReason::is_decided) && gone.during != During::Recovery
 }
 
 fn is_mount(life: Life) -> bool {

@@ -7,7 +7,7 @@ use base::{ClientId, Fid, Now, OpenHandle, Status};
 use bytes::Bytes;
 use ldlm::Enqueued;
 use store::MetaStore;
-use target::{Token, Work};
+use target::{EvictReason, Token, Work};
 use wire::lock::bits;
 use wire::mdt::{ACCESSES_MAX, CLOSES_MAX, Statfs};
 use wire::{LockPolicy, LockRequest, MdtReply, MdtRequest, Reply, Request, Resource};
@@ -161,7 +161,7 @@ impl<M: MetaStore> Mds<M> {
                 let refused = self.locks.replay(token.client, &locks);
                 self.reply(now, token, Ok(Reply::Done));
                 if !refused.is_empty() {
-                    self.core.evict(now, token.client, &mut self.core_out);
+                    self.core.evict(now, token.client, EvictReason::LocksRefused, &mut self.core_out);
                 }
             }
         }

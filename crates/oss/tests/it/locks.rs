@@ -2,11 +2,12 @@
 
 use crate::harness::{World, object};
 use base::limits::BULK_BYTES_MAX;
-use base::{Duration, Extent, LockId, Status};
+use base::{ClientId, Duration, Extent, LockId, Status};
 use bytes::Bytes;
 use oss::{Input, OssEvent};
 use rpc::import::{Answer, Kind};
 use std::collections::BTreeSet;
+use target::{CoreEvent, EvictReason};
 use wire::{LockMode, LockPolicy, LockRequest, OstReply, OstRequest, Reply, Request, Resource};
 
 const WHOLE: Extent = Extent::WHOLE;
@@ -203,6 +204,34 @@ fn a_holder_that_does_not_answer_is_evicted_and_its_bytes_stay_protected() {
     assert_eq!(world.client_mut(a).evicted_count, 1);
     world.lock_and_write(a, object(1), 0, b"yes");
     assert_eq!(world.read(b, object(1), Extent::at(0, 3)), Ok(b"yes".to_vec()));
+}
+
+fn evictions(world: &World) -> Vec<(ClientId, EvictReason)> {
+    let evicted = |event: &OssEvent| match event {
+        OssEvent::Core(CoreEvent::Evicted { client, why }) => Some((*client, *why)),
+        _ => None,
+    };
+    world.events.iter().filter_map(evicted).collect()
+}
+
+#[test]
+fn each_eviction_has_its_own_reason() {
+    let mut world = World::new();
+    let (keeps, fenced, unwanted) = (world.client(1), world.client(2), world.client(3));
+    world.lock_and_write(keeps, object(1), 0, b"x");
+    world.lock_and_write(fenced, object(2), 0, b"x");
+    world.lock_and_write(unwanted, object(3), 0, b"x");
+    let mdt = world.mdt(0);
+    let fence = OstRequest::Fence(wire::Life { client: fenced, incarnation: 1 });
+    world.submit_ost(mdt, fence, Kind::Plain);
+    assert_eq!(evictions(&world), [(fenced, EvictReason::Fenced)]);
+    world.control(Input::Evict(unwanted));
+    assert_eq!(evictions(&world)[1..], [(unwanted, EvictReason::Operator)]);
+    world.cut_off(keeps, true);
+    let asks = world.client(4);
+    world.submit_lock(asks, object(1), LockMode::Pr, WHOLE);
+    world.pass(Duration::from_secs(40));
+    assert_eq!(evictions(&world)[2..], [(keeps, EvictReason::LockTimeout)]);
 }
 
 #[test]

@@ -142,8 +142,14 @@ impl CoreEvent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictReason {
-    /// By `Core::evict`: it did not give a lock back, or an operator wanted it.
-    Asked,
+    /// An operator wanted it.
+    Operator,
+    /// It did not give a lock back.
+    LockTimeout,
+    /// Locks that it said it had after a restart are others' by now.
+    LocksRefused,
+    /// Another target has given it up.
+    Fenced,
     /// It did not come back in the recovery window.
     Recovery,
     /// A newer incarnation of it connected.
@@ -154,4 +160,21 @@ pub enum EvictReason {
     Departed,
     /// Somebody waits for it, a recovery or others for its locks; its lease has ended, and the target has not heard it either.
     Lapsed,
+}
+
+impl EvictReason {
+    /// Decided about one that may well be there, by somebody, or for what it did or left undone.
+    pub fn is_decided(self) -> bool {
+        match self {
+            EvictReason::Operator
+            | EvictReason::LockTimeout
+            | EvictReason::LocksRefused
+            | EvictReason::Fenced => true,
+            EvictReason::Recovery
+            | EvictReason::Restarted
+            | EvictReason::Silent
+            | EvictReason::Departed
+            | EvictReason::Lapsed => false,
+        }
+    }
 }

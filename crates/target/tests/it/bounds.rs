@@ -9,7 +9,7 @@ use base::{
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use store::{MemoryMeta, MetaStore};
-use target::{Core, CoreEvent, CoreOptions, CoreOutput, Work};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Work};
 use wire::mdt::{ClosingData, FileLock, FlockKind};
 use wire::session::ConnectReply;
 use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, OstRequest, Reply, Request};
@@ -201,7 +201,7 @@ fn what_was_read_in_a_slot_is_not_kept() {
 /// The same client in its next incarnation.
 fn reconnected(scene: &mut Scene) -> u64 {
     let (now, mut out) = (scene.now, Vec::new());
-    scene.core.evict(now, CLIENT, &mut out);
+    scene.core.evict(now, CLIENT, EvictReason::Operator, &mut out);
     scene.hand_in(connect_frame(CLIENT, "host"));
     let came = scene.sync();
     match Reply::from_bytes(&came.replies[0].body) {
@@ -268,7 +268,7 @@ fn sessions_that_nobody_uses_are_so_many_and_keep_nobody_out() {
     scene.core.check();
     // Who goes makes room.
     let (now, mut out) = (scene.now, Vec::new());
-    scene.core.evict(now, name(500), &mut out);
+    scene.core.evict(now, name(500), EvictReason::Operator, &mut out);
     let came = scene.hand_in(connect_frame(ClientId(6), "host"));
     assert_eq!(came.evicted, []);
     assert!(scene.store.applied() > scene.store.durable());
@@ -380,8 +380,8 @@ fn requests_that_wait_are_counted_by_their_bytes() {
     assert_eq!(scene.ask(20_000, 1, &close(), data.clone()).work.len(), 1);
     assert_eq!(scene.ask(20_001, 2, &close(), data.clone()).statuses(), [Status::Again]);
     let (now, mut out) = (scene.now, Vec::new());
-    scene.core.evict(now, begun[all - 1].token.client, &mut out);
-    scene.core.evict(now, CLIENT, &mut out);
+    scene.core.evict(now, begun[all - 1].token.client, EvictReason::Operator, &mut out);
+    scene.core.evict(now, CLIENT, EvictReason::Operator, &mut out);
     scene.session = reconnected(&mut scene);
     for xid in 1..PER_CLIENT as u64 {
         assert_eq!(scene.ask(xid, 1, &close(), data.clone()).work.len(), 1, "{xid}");

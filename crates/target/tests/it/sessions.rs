@@ -4,6 +4,7 @@ use crate::network::{Cluster, TARGET, client};
 use base::limits::{LEASE, PING_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
 use base::{Duration, Endpoint, Epoch, Fid, Status, TargetId, Xid};
 use rpc::{ImportState, Kind};
+use target::EvictReason;
 use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, Request, flags};
 
 /// Random work, crashes and losses; then calm. Everything acknowledged must be there, and nothing twice.
@@ -301,7 +302,7 @@ fn an_evicted_client_learns_it_by_its_next_request() {
     let client = cluster.callers[0].import.options().client;
     let mut out = Vec::new();
     let now = cluster.now;
-    cluster.core.as_mut().unwrap().evict(now, client, &mut out);
+    cluster.core.as_mut().unwrap().evict(now, client, EvictReason::Operator, &mut out);
     out.retain(|output| !matches!(output, target::CoreOutput::Send(_)));
     cluster.on_core(out);
     let operation = cluster.submit(0);
@@ -319,7 +320,7 @@ fn who_asks_again_for_a_session_gets_the_one_that_was_made() {
     cluster.run_for(Duration::from_secs(1));
     let client = cluster.callers[0].import.options().client;
     let (now, mut out) = (cluster.now, Vec::new());
-    cluster.core.as_mut().unwrap().evict(now, client, &mut out);
+    cluster.core.as_mut().unwrap().evict(now, client, EvictReason::Operator, &mut out);
     cluster.on_core(out);
     cluster.is_disk_slow = true;
     cluster.run_for(Duration::from_secs(3));
