@@ -1,6 +1,8 @@
 //! Network identifiers as operators write them: `HOST[:PORT]@tcp`; `,` between the NIDs of one node, `:` between nodes
 //! that stand in for each other.
 
+pub mod route;
+
 use anyhow::{Result, bail};
 use std::net::Ipv6Addr;
 

@@ -174,7 +174,10 @@ impl Node {
 
     /// What operators see of this process on servers.
     fn own_nid(&self) -> String {
-        self.addresses.first().map_or_else(|| "0@lo".to_owned(), |address| nid::format_nid(address))
+        match self.addresses.first() {
+            Some(address) => nid::format_nid(address),
+            None => nid::route::own_nid(&self.mgs_addresses),
+        }
     }
 
     fn address(&self) -> String {
@@ -434,13 +437,13 @@ impl Node {
         }
         if let Some(owner) = self.mgc.get() {
             owner.submit(mgc::Input::Disconnect);
-        }
-        *lock(&self.is_stopping) = true;
-        // Whoever tells them something has done so.
             // What a server leaves is asked for again by the one that is started next; a client comes as somebody else.
             if self.targets.is_empty() {
                 wait_at_goodbye(|| owner.with(|mgc| mgc.has_left()));
             }
+        }
+        *lock(&self.is_stopping) = true;
+        // Whoever tells them something has done so.
         drop(lock(&self.telling));
         self.say_goodbye();
         // No machine looks into a store that is closed, because its time has come or somebody asks: who asked last hears nothing more
@@ -461,9 +464,6 @@ impl Node {
     }
 }
 
-fn drained_fsname(config: &ClusterConfig) -> Option<String> {
-    params::are_osts_drained(config).then(|| config.fsname.clone())
-}
 fn wait_at_goodbye(is_answered: impl Fn() -> bool) {
     let until = net::clock::now().time.after(GOODBYE_PATIENCE);
     while !is_answered() && net::clock::now().time < until {
@@ -471,6 +471,9 @@ fn wait_at_goodbye(is_answered: impl Fn() -> bool) {
     }
 }
 
+fn drained_fsname(config: &ClusterConfig) -> Option<String> {
+    params::are_osts_drained(config).then(|| config.fsname.clone())
+}
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

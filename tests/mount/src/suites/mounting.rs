@@ -24,6 +24,7 @@ use crate::sweep;
 use crate::sys;
 
 mod accesses;
+mod addresses;
 mod failed;
 mod namespaces;
 mod users;
@@ -47,6 +48,7 @@ static CASES: &[Case] = &[
     Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
     Case { name: "several_addresses", seconds: 120, run: several_addresses },
     Case { name: "failed_mounts_say_goodbye", seconds: 120, run: failed::say_goodbye },
+    Case { name: "clients_have_their_own_addresses", seconds: 120, run: addresses::clients_have_their_own },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
     Case { name: "no_fusermount3", seconds: 60, run: users::no_fusermount3 },
