@@ -1,7 +1,7 @@
 //! What somebody should do something about, each with the command that does it.
 
 use super::report::{Heard, Report, Target};
-use super::{ACTIVE, DOWN, FENCED, name_of};
+use super::{ACTIVE, DOWN, FENCED, REFUSED, name_of};
 use crate::control::{MountStatus, Process, TargetStatus, Unheard};
 use crate::health::{LOW_PERCENT, percent_left};
 use crate::metrics::Figures;
@@ -137,9 +137,9 @@ fn of_down(report: &Report) -> Option<Alert> {
     (!names.is_empty()).then(alert)
 }
 
-/// Whom a recovery waits for, and for how long at most.
+/// Whom a recovery waits for, and for how long at most. To what is refused nobody comes: they are with the one that is served.
 pub fn of_recovery(target: &TargetStatus) -> Option<Alert> {
-    let recovery = target.recovery.as_ref()?;
+    let recovery = target.recovery.as_ref().filter(|_| target.state != REFUSED)?;
     let name = name_of(target);
     let text = format!(
         "{name} recovers: {} of {} clients are done, {} s left for {}",

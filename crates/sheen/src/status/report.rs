@@ -1,7 +1,7 @@
 //! What `status` looks at: all processes, or those of one cluster, and what they count.
 
 use super::alerts::{self, Alert};
-use super::{DOWN, SILENT, flatten, name_of};
+use super::{DOWN, REFUSED, SILENT, flatten, name_of};
 use crate::cluster::Cluster;
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
 use crate::metrics::{Figures, figures_of};
@@ -160,7 +160,7 @@ impl Target {
         name_of(&self.status)
     }
 
-    /// What its process counts; of a target that nobody serves here nothing is known.
+    /// What its process counts; of a target that nobody serves here nothing is known. The clients that one has which is refused are another's.
     fn add_figures(&mut self, figures: &Figures) {
         let name = self.name();
         let figure = |family: &str, labels: &[&str]| {
@@ -168,7 +168,8 @@ impl Target {
                 .get(self.status.pid, family, &[&[name.as_str()], labels].concat())
                 .map(|value| value as u64)
         };
-        self.client_count = figure("sheen_target_exports", &[]);
+        let client_count = figure("sheen_target_exports", &[]);
+        self.client_count = client_count.filter(|_| self.status.state != REFUSED);
         let bytes =
             figure("sheen_target_space", &["total"]).zip(figure("sheen_target_space", &["available"]));
         let inodes = figure("sheen_target_inodes", &["total"]).zip(figure("sheen_target_inodes", &["free"]));

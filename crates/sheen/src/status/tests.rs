@@ -1,6 +1,6 @@
 use super::alerts;
 use super::report::{Heard, Report};
-use super::text;
+use super::{REFUSED, text};
 use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell, Unheard};
 use crate::metrics::{Sample, figures_of};
 use crate::mount::unasked::Unasked;
@@ -96,6 +96,21 @@ fn whoever_is_missing_in_a_recovery_is_named_and_how_to_give_it_up() {
              wait, or give them up: sheen lctl abort_recovery fs-MDT0000"
         )
     );
+}
+
+/// A copy has the clients of the target of which it is one in its rows. They are there, and never come to it.
+#[test]
+fn what_is_refused_waits_for_nobody() {
+    let recovery =
+        RecoveryStatus { seconds_left: 41, client_count: 9, done_count: 3, missing: vec!["x".into()] };
+    let alert = Some("10.0.0.2:7988 serves this target".to_owned());
+    let refused = TargetStatus { recovery: Some(recovery), alert, ..target("OST0000", REFUSED, 7) };
+    let figures: &[(&str, &[&str], f64)] = &[("sheen_target_exports", &["fs-OST0000"], 9.0)];
+    let said = lines(vec![refused], None, &heard(Process::default(), figures));
+    let words: Vec<&str> = said[1].split_whitespace().collect();
+    assert_eq!(words[..6], ["fs-OST0000", "refused", "7", "-", "-", "10.0.0.1:7988@tcp"]);
+    let alerts: Vec<&String> = said.iter().filter(|line| line.starts_with("alert:")).collect();
+    assert_eq!(alerts, ["alert: fs-OST0000: 10.0.0.2:7988 serves this target"]);
 }
 
 #[test]
