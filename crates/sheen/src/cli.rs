@@ -62,8 +62,10 @@ pub enum Command {
         path: PathBuf,
     },
     /// Ask a mount about files and space, as `lfs` of Lustre
+    #[command(version = VERSION.as_str())]
     Lfs(crate::lfs::Lfs),
     /// Read and set parameters, as `lctl` of Lustre
+    #[command(version = VERSION.as_str())]
     Lctl(Lctl),
     /// Measure any directory: names, data, listings
     Bench(crate::bench::Bench),
@@ -536,6 +538,9 @@ pub enum LctlCommand {
         #[arg(value_name = "FSNAME.POOL")]
         place: pools::Place,
     },
+    /// Print the NIDs of the processes of this machine
+    #[command(name = "list_nids")]
+    ListNids,
     /// List the pools of a file system, or the OSTs of a pool
     #[command(name = "pool_list")]
     PoolList {

@@ -2,11 +2,12 @@
 
 use crate::cli::{self, Lctl, LctlCommand};
 use crate::control::{self, Ask, Process};
+use crate::nid;
 use crate::params;
 use crate::pools;
 use crate::say;
 use anyhow::{Result, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -47,12 +48,39 @@ pub fn run(arguments: &Lctl) -> Result<()> {
             let here = control::processes();
             patterns.iter().try_for_each(|pattern| list(&here, pattern, *mark, *recursive))
         }
+        LctlCommand::ListNids => list_nids(),
         LctlCommand::PoolNew { place } => pools::create(place),
         LctlCommand::PoolAdd(members) => pools::add(members),
         LctlCommand::PoolRemove(members) => pools::remove(members),
         LctlCommand::PoolDestroy { place } => pools::destroy(place),
         LctlCommand::PoolList { place } => pools::list(place),
     }
+}
+
+/// Where its servers listen, and what its mounts are called at theirs.
+fn list_nids() -> Result<()> {
+    let here = control::processes();
+    if here.is_empty() {
+        control::check_others()?;
+        bail!("no server and no mount runs here; start them: sheen up");
+    }
+    for nid in nids_of(&here)? {
+        println!("{nid}");
+    }
+    Ok(())
+}
+
+fn nids_of(here: &[Process]) -> Result<BTreeSet<String>> {
+    let mut nids: BTreeSet<String> = BTreeSet::new();
+    for process in here {
+        nids.extend(process.targets.iter().map(|target| target.nid.clone()));
+        for mount in process.mounts.iter().filter(|_| process.targets.is_empty()) {
+            let mgs: Vec<String> =
+                mount.mgs_nids.iter().map(|nid| nid::parse_nid(nid)).collect::<Result<_>>()?;
+            nids.insert(nid::route::own_nid(&mgs));
+        }
+    }
+    Ok(nids)
 }
 
 /// What one argument of `set_param` wants.

@@ -4,15 +4,17 @@ mod advice;
 mod directories;
 mod layout_text;
 mod migrate;
+mod servers;
 pub mod stripes;
 
 pub use directories::DirectoryMaker;
 
 use crate::ioctl::{self, Ask, TargetState, Tell};
+use crate::mount_table::Mounted;
 use crate::pools;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
-use base::{Fid, Layout, Pool, PoolName, TargetId};
+use base::{Fid, Layout, Pool, PoolName, TargetId, TargetKind};
 use clap::{Args, Subcommand};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -49,6 +51,16 @@ enum LfsCommand {
         /// Any path in the mount; all mounts when none is given
         path: Option<PathBuf>,
     },
+    /// The OSTs that a mount knows
+    Osts {
+        /// Any path in the mount; all mounts when none is given
+        path: Option<PathBuf>,
+    },
+    /// The MDTs that a mount knows
+    Mdts {
+        /// Any path in the mount; all mounts when none is given
+        path: Option<PathBuf>,
+    },
     /// Where the data of files are
     Getstripe {
         /// Print the stripe count only
@@ -66,6 +78,9 @@ enum LfsCommand {
         /// Directories themselves, not their contents
         #[arg(short = 'd', long)]
         directory: bool,
+        /// Directories below too
+        #[arg(short = 'r', long, conflicts_with = "directory")]
+        recursive: bool,
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
@@ -118,9 +133,24 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             df(path.as_deref(), &show)
         }
         LfsCommand::PoolList { place } => pool_list(place),
-        LfsCommand::Getstripe { stripe_count, stripe_size, stripe_index, pool, directory, paths } => {
+        LfsCommand::Osts { path } => servers::list(path.as_deref(), TargetKind::Ost),
+        LfsCommand::Mdts { path } => servers::list(path.as_deref(), TargetKind::Mdt),
+        LfsCommand::Getstripe {
+            stripe_count,
+            stripe_size,
+            stripe_index,
+            pool,
+            directory,
+            recursive,
+            paths,
+        } => {
             let only = Only { count: *stripe_count, size: *stripe_size, index: *stripe_index, pool: *pool };
-            paths.iter().try_for_each(|path| getstripe(path, &only, *directory))
+            let depth = match (directory, recursive) {
+                (true, _) => Depth::Itself,
+                (false, false) => Depth::Files,
+                (false, true) => Depth::Tree,
+            };
+            paths.iter().try_for_each(|path| getstripe(path, &only, depth))
         }
         LfsCommand::Setstripe { delete, striping, paths } => {
             let hint = striping.hint()?;
@@ -223,21 +253,49 @@ struct Only {
     pool: bool,
 }
 
-fn getstripe(path: &Path, only: &Only, is_itself: bool) -> Result<()> {
-    let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
-    print_stripe(path, only)?;
-    if metadata.is_dir() && !is_itself {
-        let mut names: Vec<PathBuf> = Vec::new();
-        for entry in fs::read_dir(path)? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() {
-                names.push(entry.path());
-            }
+/// What is shown of a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Itself,
+    /// It, and the files in it.
+    Files,
+    /// It, the files in it, and all that is below.
+    Tree,
+}
+
+fn getstripe(path: &Path, only: &Only, depth: Depth) -> Result<()> {
+    fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+    // Not by recursion: a tree may be deeper than a stack.
+    let mut waiting = vec![path.to_owned()];
+    while let Some(path) = waiting.pop() {
+        print_stripe(&path, only)?;
+        if depth == Depth::Itself || !fs::symlink_metadata(&path)?.is_dir() {
+            continue;
         }
-        names.sort();
-        names.iter().try_for_each(|file| print_stripe(file, only))?;
+        let (files, directories) = files_and_directories(&path)?;
+        files.iter().try_for_each(|file| print_stripe(file, only))?;
+        if depth == Depth::Tree {
+            waiting.extend(directories.into_iter().rev());
+        }
     }
     Ok(())
+}
+
+/// What is in a directory, by name.
+fn files_and_directories(path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let (mut files, mut directories) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
+        let entry = entry?;
+        let file_type = entry.file_type()?;
+        if file_type.is_file() {
+            files.push(entry.path());
+        } else if file_type.is_dir() {
+            directories.push(entry.path());
+        }
+    }
+    files.sort();
+    directories.sort();
+    Ok((files, directories))
 }
 
 fn print_stripe(path: &Path, only: &Only) -> Result<()> {
@@ -474,7 +532,11 @@ struct Show<'a> {
     pool: Option<&'a str>,
 }
 
-fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
+/// The mount that a path is in, or all.
+///
+/// # Errors
+/// There is none.
+fn chosen_mounts(path: Option<&Path>) -> Result<Vec<Mounted>> {
     let mounts = crate::mount_table::all_sheen();
     let chosen: Vec<_> = match path {
         Some(path) => {
@@ -499,7 +561,11 @@ fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
             path.unwrap_or(Path::new("this machine")).display()
         );
     }
-    for mounted in chosen {
+    Ok(chosen)
+}
+
+fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
+    for mounted in chosen_mounts(path)? {
         let root = open(&mounted.path)?;
         let mut targets = states_of(&root, &mounted.path)?;
         let fsname = fsname_of(&mounted.source);

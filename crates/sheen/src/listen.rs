@@ -4,7 +4,7 @@ use crate::{memory, sys};
 use anyhow::{Context, Result, bail};
 use net::Router;
 use std::io;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
 /// Ports that are tried when none was asked for: from the default one upwards, below those that the kernel hands out.
@@ -16,6 +16,9 @@ const PORTS: std::ops::Range<u16> = wire::PORT..wire::PORT + 2000;
 /// A host that is not known, or that others can reach while `is_insecure_accepted` is false.
 pub fn check_host(host: Option<&str>, is_insecure_accepted: bool) -> Result<String> {
     let host = host.unwrap_or("127.0.0.1");
+    if host.parse::<Ipv6Addr>().is_ok() {
+        bail!("--listen {host}: an IPv6 address stands in brackets: [{host}], or [{host}]:{}", wire::PORT);
+    }
     let bare = split(host)?.0;
     let looked_up = (bare.trim_matches(['[', ']']), 0).to_socket_addrs();
     let addresses: Vec<IpAddr> = looked_up
@@ -129,6 +132,15 @@ mod tests {
         for host in ["10.0.0.1:7989", "10.0.0.2", "10.0.0.1:", ""] {
             assert!(!is_at("10.0.0.1:7988", host), "{host}");
         }
+    }
+
+    #[test]
+    fn who_listens_on_ipv6_is_told_of_the_brackets() {
+        for host in ["fd00::3", "::1"] {
+            let said = check_host(Some(host), true).unwrap_err().to_string();
+            assert!(said.contains(&format!("in brackets: [{host}], or [{host}]:7988")), "{said}");
+        }
+        assert_eq!(check_host(Some("[::1]:7988"), false).ok().as_deref(), Some("[::1]:7988"));
     }
 
     #[test]

@@ -29,6 +29,14 @@ fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
 }
 
+#[test]
+fn lfs_and_lctl_say_their_version() {
+    for called in ["/usr/bin/lfs", "/usr/bin/lctl", "sheen"] {
+        let parsed = Cli::try_parse_from(words(&[called, "--version"]));
+        assert_eq!(parsed.err().map(|error| error.kind()), Some(ErrorKind::DisplayVersion), "{called}");
+    }
+}
+
 /// In layouts the highest number is the MDT of the file, in requests it is any target: as the index of one it would be neither.
 #[test]
 fn the_highest_number_is_no_index_of_a_target() {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::control::{MountStatus, TargetStatus};
 
 fn arranged(words: &[&str], now: &[(u64, u64)]) -> Result<Vec<String>> {
     let mut settings: Vec<Setting> =
@@ -31,4 +32,36 @@ fn bounds_that_do_not_fit_are_refused_before_the_first_is_set() {
     assert!(arranged(&["debug=info", "at_max=50"], &[(60, 600)]).is_err());
     assert!(arranged(&["debug=info", "at_max=0"], &[(60, 600)]).is_ok());
     assert!(arranged(&["debug=info", "at_min=50"], &[(0, 0)]).is_ok());
+}
+
+#[test]
+fn nids_are_those_of_servers_and_of_clients_on_their_way() {
+    let target = TargetStatus {
+        name: "OST0000".to_owned(),
+        fsname: "fs".to_owned(),
+        dir: "/data/OST0000".into(),
+        nid: "10.0.0.1:7988@tcp".to_owned(),
+        state: "active".to_owned(),
+        pid: 7,
+        recovery: None,
+        owner: None,
+        alert: None,
+        unserved: None,
+    };
+    let mount = MountStatus {
+        path: "/mnt".into(),
+        fsname: "fs".to_owned(),
+        source: "127.0.0.1@tcp:/fs".to_owned(),
+        mgs_nids: vec!["127.0.0.1:7988@tcp".to_owned()],
+        transport: "dev".to_owned(),
+        is_detached: false,
+        options: Vec::new(),
+        pid: 7,
+    };
+    let targets = vec![target.clone(), target];
+    let server = Process { targets, mounts: vec![mount.clone()], ..Process::default() };
+    let client = Process { mounts: vec![mount], ..Process::default() };
+    let nids = |here: &[Process]| nids_of(here).unwrap().into_iter().collect::<Vec<String>>();
+    assert_eq!(nids(std::slice::from_ref(&server)), ["10.0.0.1:7988@tcp"]);
+    assert_eq!(nids(&[server, client]), ["0@lo", "10.0.0.1:7988@tcp"]);
 }

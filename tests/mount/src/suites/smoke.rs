@@ -252,6 +252,26 @@ fn lfs_and_lctl(context: &Context) -> Result<()> {
     cluster.sheen(&["lfs", "mkdir", "-i", "1", &remote])?;
     let where_it_is = cluster.sheen(&["lfs", "getdirstripe", &remote])?;
     expect(where_it_is.contains('1'), &format!("getdirstripe: {where_it_is}"))?;
+    let deep = cluster.mount.join("remote/below/deep");
+    fs::create_dir(cluster.mount.join("remote/below"))?;
+    write(&deep, b"x")?;
+    let shown = |options: &[&str]| cluster.sheen(&[&["lfs", "getstripe"], options, &[&mount]].concat());
+    expect(shown(&["-r"])?.contains("remote/below/deep"), "getstripe -r shows what is below")?;
+    expect(!shown(&[])?.contains("remote/below/deep"), "getstripe does not")?;
+    let (osts, mdts) = (cluster.sheen(&["lfs", "osts", &mount])?, cluster.sheen(&["lfs", "mdts", &mount])?);
+    expect(
+        osts.starts_with("OBDS:\n0: ") && osts.ends_with("-OST0003_UUID ACTIVE\n"),
+        &format!("OSTs:\n{osts}"),
+    )?;
+    expect(
+        mdts.starts_with("MDTS:\n0: ") && mdts.ends_with("-MDT0001_UUID ACTIVE\n"),
+        &format!("MDTs:\n{mdts}"),
+    )?;
+    let nids = cluster.sheen(&["lctl", "list_nids"])?;
+    expect(
+        nids.contains("0@lo") && nids.contains("127.0.0.1:"),
+        &format!("NIDs of clients and servers:\n{nids}"),
+    )?;
     let parameters = cluster.sheen(&["lctl", "list_param", "*"])?;
     expect(parameters.lines().count() > 3, &format!("list_param:\n{parameters}"))?;
     stop(cluster)
