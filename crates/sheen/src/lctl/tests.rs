@@ -56,6 +56,7 @@ fn nids_are_those_of_servers_and_of_clients_on_their_way() {
         transport: "dev".to_owned(),
         is_detached: false,
         options: Vec::new(),
+        unheard: Vec::new(),
         pid: 7,
     };
     let targets = vec![target.clone(), target];
