@@ -110,6 +110,16 @@ impl Fid {
         (self.seq.wrapping_sub(0x2_0000_0000) << 20) | u64::from(self.oid & (Self::OIDS_PER_SEQ - 1))
     }
 
+    /// The FID that an inode number stands for; `None` if no MDT can have given it.
+    pub fn from_inode_number(number: u64) -> Option<Fid> {
+        if number == Fid::ROOT.inode_number() {
+            return Some(Fid::ROOT);
+        }
+        let oid = (number & u64::from(Self::OIDS_PER_SEQ - 1)) as u32;
+        let fid = Fid { seq: (number >> 20) + 0x2_0000_0000, oid, ver: 0 };
+        (fid.mdt_index().is_some() && oid > 0).then_some(fid)
+    }
+
     /// Big-endian key: FIDs sort by sequence, then object.
     pub fn key(self) -> [u8; 16] {
         let mut key = [0; 16];
@@ -302,6 +312,25 @@ impl fmt::Display for Endpoint {
         match self {
             Endpoint::Target(target) => target.fmt(f),
             Endpoint::Client(client) => client.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_number_leads_back_to_its_fid() {
+        let fid = |mdt, nth, oid| Fid { seq: Fid::sequence(mdt, nth), oid, ver: 0 };
+        let last = Fid::OIDS_PER_SEQ - 1;
+        for fid in
+            [Fid::ROOT, fid(0, 0, 1), fid(0, 7, last), fid(3, Fid::SEQ_PER_MDT - 1, last), fid(255, 1, 2)]
+        {
+            assert_eq!(Fid::from_inode_number(fid.inode_number()), Some(fid));
+        }
+        for number in [0, 2, Fid { oid: 0, ..fid(1, 1, 0) }.inode_number()] {
+            assert_eq!(Fid::from_inode_number(number), None, "{number}");
         }
     }
 }

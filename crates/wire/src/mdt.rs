@@ -177,6 +177,8 @@ pub struct FileLock {
 #[repr(u8)]
 pub enum MdtRequest {
     /// -> Entry. An absent name is `NotFound`, with the name's lock in the reply's grants (`MdtReply::Absent`).
+    /// `..` leads to what holds the directory's name, `.` to the directory that a stripe is one of, or itself: without locks, and
+    /// without attributes until the MDT that is asked has it and knows that it is no stripe (ask there with `.`).
     Lookup { parent: Fid, name: Vec<u8>, want: LockWant } = 1,
     /// -> Entry
     Getattr { fid: Fid, want: LockWant } = 2,

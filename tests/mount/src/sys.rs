@@ -48,6 +48,45 @@ pub fn open(path: &Path, flags: i32, mode: u32) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
+/// What name_to_handle_at(2) says of an inode: by this it is found again, whatever its names are.
+pub struct FileHandle {
+    /// `struct file_handle`: bytes that follow (32 bits), type (32 bits), and room for as many as there can be.
+    words: [u64; 1 + FILE_HANDLE_BYTES_MAX / 8],
+}
+
+/// `MAX_HANDLE_SZ`
+const FILE_HANDLE_BYTES_MAX: usize = 128;
+
+impl FileHandle {
+    /// name_to_handle_at(2)
+    pub fn of(path: &Path) -> io::Result<FileHandle> {
+        let path = c_path(path)?;
+        let mut handle = FileHandle { words: [0; 1 + FILE_HANDLE_BYTES_MAX / 8] };
+        let mut mount_id: libc::c_int = 0;
+        let words = handle.words.as_mut_ptr();
+        // SAFETY: the first 32 bits of the array are there.
+        unsafe { words.cast::<u32>().write(FILE_HANDLE_BYTES_MAX as u32) };
+        // SAFETY: the string is NUL-terminated, the array has as much room as it says, and all of them outlive the call.
+        answer(unsafe {
+            libc::name_to_handle_at(libc::AT_FDCWD, path.as_ptr(), words.cast(), &mut mount_id, 0)
+        })?;
+        Ok(handle)
+    }
+
+    /// open_by_handle_at(2) for reading, on the mount that `place` lies in.
+    pub fn open(&mut self, place: &File) -> io::Result<File> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        // SAFETY: the array is a handle that the kernel wrote, and outlives the call.
+        let descriptor =
+            unsafe { libc::open_by_handle_at(place.as_raw_fd(), self.words.as_mut_ptr().cast(), flags) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else owns it.
+        Ok(unsafe { File::from_raw_fd(descriptor) })
+    }
+}
+
 /// mknod(2); `device` is only used for device nodes.
 pub fn mknod(path: &Path, mode: u32, device: u64) -> io::Result<()> {
     let path = c_path(path)?;

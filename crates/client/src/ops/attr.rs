@@ -1,5 +1,6 @@
 //! Attributes: getattr, setattr, link targets, layouts.
 
+mod by_number;
 mod lookup;
 mod settling;
 mod size;

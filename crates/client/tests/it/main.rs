@@ -4,6 +4,7 @@ mod accesses;
 mod advisory;
 mod appends;
 mod big_listings;
+mod by_number;
 mod clocks;
 mod closes;
 mod coherence;

@@ -111,6 +111,36 @@ fn who_looks_at_it_is_told_all_stripes() {
     assert!(matches!(told, MdtReply::Striped { stripes: told, .. } if told == local));
 }
 
+/// Who knows an inode by its number asks for `..` of it, and where that is a stripe for `.` of that.
+#[test]
+fn a_stripe_leads_to_its_directory_and_that_to_its_parent() {
+    let mut world = World::new(3, 1);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    let stripes = make(&mut world, dir, "s", 3, &[1]).unwrap();
+    let told = |world: &mut World, of: Fid, name: &str| {
+        let entry = entry_of(&world.ask(0, of.mdt_index().unwrap(), lookup(of, name)).unwrap());
+        (entry.fid, entry.attr.is_some())
+    };
+    for (number, stripe) in stripes.iter().enumerate() {
+        assert_eq!(told(&mut world, *stripe, "."), (stripes[0], number == 0));
+        let name = name_in(&stripes, number);
+        let inner = world.mkdir(*stripe, &name);
+        assert_eq!(told(&mut world, inner, "."), (inner, true));
+        assert_eq!(told(&mut world, inner, ".."), (stripes[0], number == 0));
+    }
+    assert_eq!(told(&mut world, stripes[0], ".."), (dir, false), "on another MDT");
+    assert_eq!(told(&mut world, dir, ".."), (Fid::ROOT, true));
+    assert_eq!(told(&mut world, Fid::ROOT, ".."), (Fid::ROOT, true));
+    let file = world.mkfile(dir, "f");
+    world.mkdir(dir, "gone");
+    let gone = world.lookup(0, dir, "gone").unwrap();
+    world.rmdir(dir, "gone").unwrap();
+    for name in [".", ".."] {
+        assert_eq!(world.ask(0, 0, lookup(file, name)), Err(Status::NotDirectory));
+        assert_eq!(world.ask(0, 0, lookup(gone, name)), Err(Status::NotFound));
+    }
+}
+
 #[test]
 fn a_name_of_another_stripe_is_refused() {
     let mut world = World::new(2, 1);

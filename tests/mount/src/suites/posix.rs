@@ -5,6 +5,7 @@ use crate::case::{Bed, Case, Suite};
 mod attributes;
 mod callers;
 mod data;
+mod handles;
 mod limits;
 mod locks;
 mod namespace;
@@ -57,6 +58,7 @@ static CASES: &[Case] = &[
     Case { name: "rename_exchange", seconds: 30, run: namespace::rename_exchange },
     Case { name: "rename_whiteout_refused", seconds: 30, run: namespace::rename_bad_flags },
     Case { name: "cross_mdt_operations", seconds: 60, run: namespace::cross_mdt },
+    Case { name: "files_by_handle", seconds: 120, run: handles::by_handle },
     Case { name: "paths_of_fids", seconds: 120, run: namespace::paths_of_fids },
     Case { name: "striped_directories", seconds: 120, run: striped::run },
     Case { name: "striped_by_default", seconds: 60, run: striped::defaults },

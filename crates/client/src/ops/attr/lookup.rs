@@ -1,9 +1,9 @@
 //! What a name leads to: from the cache, or from the MDT of its directory.
 
-use super::{ask_inode, current_attr, settled_size, with_size};
+use super::{ask_inode, by_number, current_attr, settled_size, with_size};
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, mdt_of};
-use crate::ops::{dir, fid_of, home_of, names};
+use crate::ops::{dir, home_of, names};
 use crate::state::State;
 use base::{Fid, LockId, Status, TargetId};
 use rpc::Kind;
@@ -12,13 +12,7 @@ use wire::{LockGrant, MdtReply, MdtRequest};
 
 pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
     if name == b"." || name == b".." {
-        let parent = fid_of(ctx, parent)?;
-        // Only an exporter of the mount asks so, for a node that it knows; the parent of a directory is not kept.
-        if name == b".." && parent != Fid::ROOT {
-            return Err(Status::NotSupported);
-        }
-        let attr = current_attr(ctx, parent).await?;
-        return Ok(Answer::Entry(ctx.with(|state| state.entry_answer(None, attr, false, false))));
+        return by_number::lookup(ctx, parent, &name).await;
     }
     // What is too long is not absent.
     base::names::check_name(&name)?;
