@@ -129,6 +129,22 @@ impl Listing {
         self.parts = stripes.into_iter().map(Part::unknown).collect();
     }
 
+    /// Goes on behind an offset, if all stripes have told what is there; what lies before it is let go.
+    pub(crate) fn go_to(&mut self, offset: u64) -> bool {
+        if offset == self.offset {
+            return true;
+        }
+        let reaches = |part: &Part| part.is_end || part.last > offset;
+        if offset < self.offset || self.parts.is_empty() || !self.parts.iter().all(reaches) {
+            return false;
+        }
+        for part in &mut self.parts {
+            while part.ahead.pop_if(|entry| entry.position <= offset).is_some() {}
+        }
+        self.offset = offset;
+        true
+    }
+
     /// What is kept until the kernel asks for it.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.parts.iter().map(Part::kept_bytes).sum()

@@ -18,8 +18,10 @@ use wire::{MdtReply, MdtRequest};
 /// Offsets of `.` and `..`; positions on the MDT lie above.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-/// Entries in one request: few at first and after seekdir(3), so that the first ones come soon; then so many times more with each.
+/// Entries in one request: few at first, so that the first ones come soon; then so many times more with each.
 const FIRST_ENTRY_COUNT: u32 = 512;
+/// After seekdir(3), of which the next one may lead elsewhere: about what the kernel has room for at a time, with attributes.
+const SEEK_ENTRY_COUNT: u32 = 32;
 const ENTRY_COUNT_GROWTH: u32 = 4;
 /// A directory that is read has up to three times as many in memory: on their way, taken apart, and being handed on.
 const ENTRY_COUNT: u32 = 2048;
@@ -143,7 +145,12 @@ pub(crate) async fn readdir(
         }
     }
     let mut unknown = Vec::new();
+    let is_elsewhere = offset > DOT_DOT && !is_going_on;
     loop {
+        // The kernel comes back if more is wanted than what a seek has brought.
+        if is_elsewhere && !answer.is_empty() && ctx.with(|state| state.has_to_ask(fh)) {
+            break;
+        }
         let Some((stripe, entry, trust)) = next_entry(ctx, fid, fh, at).await? else { break };
         if !take_room(&mut room, &entry.name, is_plus) {
             ctx.with(|state| {
@@ -192,6 +199,9 @@ fn ask_ahead(ctx: &Ctx, fh: u64) {
         listing.map_or((Vec::new(), 0), |listing| (listing.to_ask(), next_count(listing)))
     });
     for (stripe, after) in to_ask {
+        if ctx.with(|state| state.known_entries(stripe, after, 1).is_some()) {
+            continue;
+        }
         let (sender, entries) = oneshot();
         ctx.with(|state| {
             let Some(listing) = state.handles.get_mut(&fh).map(|handle| &mut handle.listing) else { return };
@@ -210,7 +220,7 @@ fn ask_ahead(ctx: &Ctx, fh: u64) {
 
 fn next_count(listing: &Listing) -> u32 {
     if listing.is_afresh || listing.asked_count == 0 {
-        return FIRST_ENTRY_COUNT;
+        return SEEK_ENTRY_COUNT;
     }
     listing.asked_count.saturating_mul(ENTRY_COUNT_GROWTH).min(ENTRY_COUNT)
 }
@@ -218,7 +228,7 @@ fn next_count(listing: &Listing) -> u32 {
 /// Of so many entries, those that one stripe is asked for.
 fn part_count(ctx: &Ctx, fh: u64, wanted: u32) -> u32 {
     let parts = ctx.with(|state| state.handles.get(&fh).map_or(1, |handle| handle.listing.parts.len()));
-    (wanted / parts.max(1) as u32).max(PART_ENTRY_COUNT_MIN)
+    (wanted / parts.max(1) as u32).max(PART_ENTRY_COUNT_MIN.min(wanted))
 }
 
 impl State {
@@ -238,17 +248,27 @@ impl State {
             && self.unseen_count() == trust.unseen_count
     }
 
-    /// The listing of a directory of which all is known, attributes too, under a lock on its children: nobody has to be asked for it
-    /// again.
-    fn known_entries(&self, parent: Fid) -> Option<Entries> {
+    /// Whether the next entry of a listing is not here.
+    fn has_to_ask(&self, fh: u64) -> bool {
+        self.handles.get(&fh).is_some_and(|handle| !handle.listing.unknown().is_empty())
+    }
+
+    /// So many entries behind an offset of a directory of which all is known, attributes too, under a lock on its children: nobody has
+    /// to be asked for them again.
+    fn known_entries(&self, parent: Fid, after: u64, count_max: usize) -> Option<Entries> {
         let node = self.nodes.by_fid(parent).filter(|node| node.directory.changes_under_way == 0)?;
         let whole = node.directory.whole.as_ref().filter(|whole| whole.hashes.len() <= KNOWN_ENTRIES_MAX)?;
         let is_held = self.has_children_lock(ChildrenLock { parent, lock: whole.lock });
         if !is_held || self.bulk.attr_count_max == 0 {
             return None;
         }
-        let mut entries = Vec::with_capacity(whole.hashes.len());
-        for hash in &whole.hashes {
+        let mut entries = Vec::with_capacity(whole.hashes.len().min(count_max));
+        let mut is_end = true;
+        for hash in whole.hashes.range(after.saturating_add(1)..) {
+            if entries.len() == count_max {
+                is_end = false;
+                break;
+            }
             let mut slot = self.names.slot(parent, *hash);
             let (Some(only), None) = (slot.next(), slot.next()) else { return None };
             // Removed since, it is known to be absent.
@@ -260,7 +280,7 @@ impl State {
         }
         let (change_count, unseen_count) = (self.nodes.change_count(parent)?, self.unseen_count());
         let trust = Some(Trust { lock: whole.lock, change_count, unseen_count });
-        Some(Entries { entries, is_end: true, trust })
+        Some(Entries { entries, is_end, trust })
     }
 
     /// The lock under which an entry of a listing may be believed now, if there is one.
@@ -409,8 +429,7 @@ fn take_room(room: &mut usize, name: &[u8], is_plus: bool) -> bool {
     true
 }
 
-/// The entry behind offset `at`, and the stripe that holds it; `None` at the end. Offsets other than where the handle stands start
-/// afresh.
+/// The entry behind offset `at`, and the stripe that holds it; `None` at the end. Offsets behind which nothing is here start afresh.
 async fn next_entry(
     ctx: &Ctx,
     fid: Fid,
@@ -423,7 +442,7 @@ async fn next_entry(
             let handle =
                 state.handles.get_mut(&fh).filter(|handle| handle.is_directory).ok_or(Status::BadHandle)?;
             let listing = &mut handle.listing;
-            if at <= DOT_DOT && listing.offset > DOT_DOT || at > DOT_DOT && listing.offset != at {
+            if at <= DOT_DOT && listing.offset > DOT_DOT || at > DOT_DOT && !listing.go_to(at) {
                 *listing = Listing { offset: at, is_afresh: true, ..Listing::default() };
             }
             if listing.parts.is_empty() {
@@ -449,7 +468,9 @@ async fn fetch(ctx: &Ctx, fh: u64, at: u64, stripes: Vec<Fid>) -> Outcome<()> {
     });
     let wanted = part_count(ctx, fh, asked_count.ok_or(Status::BadHandle)?);
     let ask = async |stripe: Fid| {
-        if let Some(known) = ctx.with(|state| state.known_entries(stripe).filter(|_| after == 0)) {
+        // From the beginning all of it is told: names that were removed are left out from then on.
+        let count_max = if after == 0 { usize::MAX } else { wanted as usize };
+        if let Some(known) = ctx.with(|state| state.known_entries(stripe, after, count_max)) {
             return Ok(known);
         }
         let coming = ctx.with(|state| state.handles.get_mut(&fh)?.listing.take_coming(stripe, after));

@@ -17,6 +17,7 @@ use crate::sys::{self, RawEntry};
 
 mod again;
 mod imports;
+mod seeks;
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "bigdir", bed: Bed::Own, cases: CASES, rounds: ROUNDS, canary: None };
@@ -27,15 +28,17 @@ static CASES: &[Case] = &[
     Case { name: "few_requests_in_a_tree", seconds: 200, run: few_requests_in_a_tree },
     Case { name: "a_second_listing_asks_for_no_entry", seconds: 200, run: again::asks_for_no_entry },
     Case { name: "imports_ask_for_each_file_once", seconds: 200, run: imports::ask_for_each_file_once },
+    Case { name: "seeks_ask_for_few_entries", seconds: 200, run: seeks::ask_for_few_entries },
 ];
 
-/// One round is one entry; in a tree, one directory; of imports, one package.
+/// One round is one entry (of seeks, in the large directory); in a tree, one directory; of imports, one package.
 static ROUNDS: &[Rounds] = &[
     Rounds { case: "stable_under_change", usual: 20_000, thorough: 1_000_000, round_millis_max: 25 },
     Rounds { case: "few_requests", usual: 3_000, thorough: 100_000, round_millis_max: 25 },
     Rounds { case: "few_requests_in_a_tree", usual: 300, thorough: 2_000, round_millis_max: 250 },
     Rounds { case: "a_second_listing_asks_for_no_entry", usual: 400, thorough: 4_000, round_millis_max: 25 },
     Rounds { case: "imports_ask_for_each_file_once", usual: 12, thorough: 200, round_millis_max: 250 },
+    Rounds { case: "seeks_ask_for_few_entries", usual: 1_500, thorough: 20_000, round_millis_max: 25 },
 ];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };

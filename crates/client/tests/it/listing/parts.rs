@@ -72,6 +72,64 @@ fn a_position_leads_back_to_its_place_after_the_directory_has_changed() {
     }
 }
 
+/// Requests for entries, and entries that they have brought.
+fn listed(world: &World) -> (u64, u64) {
+    let listings = world.mounts[1].machine.stats().listings;
+    (listings.request_count, listings.entry_count)
+}
+
+/// Of a directory of which all is known, nobody is asked.
+#[test]
+fn a_seek_in_a_directory_that_is_known_asks_for_nothing() {
+    let mut world = World::new(1, 1, 2);
+    world.directory_of(300);
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, node);
+    let (_, fh) = opened(&mut world, 1, node);
+    let all = world.listed(1, node, fh, 0);
+    let before = listed(&world);
+    for from in (2..301).rev().chain([77, 4, 290]) {
+        let (names, at) = read_some(&mut world, 1, (node, fh), all[from].1);
+        let expected = || all[from + 1..].iter().map(|(name, _)| name);
+        assert!(names.iter().eq(expected().take(names.len())), "from {from}");
+        let rest = world.listed(1, node, fh, at);
+        assert!(names.iter().chain(rest.iter().map(|(name, _)| name)).eq(expected()), "from {from}");
+    }
+    assert_eq!(listed(&world), before);
+    // Until somebody else changes it.
+    let file = world.create(0, node, "new");
+    world.release(0, file);
+    let names = world.listed(1, node, fh, all[2].1);
+    assert_eq!(names.len() - usize::from(names.iter().any(|(name, _)| name == "new")), 299);
+    assert!(listed(&world).0 > before.0);
+}
+
+/// Of one that is too large to be known, a seek brings few entries, and going on brings more each time.
+#[test]
+fn a_seek_in_a_large_directory_asks_for_few_entries() {
+    let mut world = World::new(1, 1, 2);
+    world.directory_of(1500);
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let (_, fh) = opened(&mut world, 1, node);
+    let all = world.listed(1, node, fh, 0);
+    let before = listed(&world);
+    for (count, from) in (1..).zip([1400, 700, 300, 1200, 2]) {
+        let (names, _) = read_some(&mut world, 1, (node, fh), all[from].1);
+        let expected = all[from + 1..].iter().map(|(name, _)| name);
+        assert!(names.iter().eq(expected.take(names.len())), "from {from}");
+        assert!(listed(&world).0 <= before.0 + count && listed(&world).1 <= before.1 + 32 * count);
+    }
+    // Forwards, in what has come: the listing has given less than that.
+    let call = Call::Readdir { node, fh, offset: all[500].1, byte_count: 200, is_plus: false };
+    assert!(world.call(1, call).is_ok());
+    let before = listed(&world);
+    read_some(&mut world, 1, (node, fh), all[520].1);
+    assert_eq!(listed(&world), before);
+    let rest = world.listed(1, node, fh, all[10].1);
+    assert!(rest.iter().eq(&all[11..]));
+    assert!(listed(&world).0 - before.0 <= 6, "{:?} since {before:?}", listed(&world));
+}
+
 /// A process opens a directory many times, and reads the beginning each time: of 500 entries, most are left.
 #[test]
 fn what_open_directories_keep_is_bounded_for_all_of_them() {
@@ -98,12 +156,16 @@ fn what_open_directories_keep_is_bounded_for_all_of_them() {
         let names: Vec<_> = entries.iter().skip(2).map(|entry| entry.name.clone()).collect();
         handles.push((fh, names, entries.last().expect("some have room").offset));
     }
+    // What is known of the directory itself goes.
+    let file = world.create(0, dir, "new");
+    world.release(0, file);
+    assert_eq!(world.call(0, Call::Unlink { parent: dir, name: b"new".into() }), Ok(Answer::Done));
     let (latest, oldest) = (&handles[HANDLES - 1], &handles[0]);
-    let mut asked = world.mdt_requests(1);
-    for ((fh, begun, offset), request_count) in [(latest, 0), (oldest, 1)] {
+    let mut asked = listed(&world).0;
+    for ((fh, begun, offset), is_asked) in [(latest, false), (oldest, true)] {
         let rest = world.listed(1, there, *fh, *offset);
-        assert_eq!(world.mdt_requests(1) - asked, request_count);
-        asked = world.mdt_requests(1);
+        assert_eq!(listed(&world).0 > asked, is_asked);
+        asked = listed(&world).0;
         let begun = begun.iter().map(|name| String::from_utf8(name.clone()).expect("text"));
         let names: Vec<_> = begun.chain(rest.into_iter().map(|(name, _)| name)).collect();
         assert_eq!(names.len(), FILES, "none twice");
