@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn who_listens_on_ipv6_is_told_of_the_brackets() {
         for host in ["fd00::3", "::1"] {
-            let said = check_host(Some(host), true).unwrap_err().to_string();
+            let said = check_host(Some(host), true).expect_err("no brackets").to_string();
             assert!(said.contains(&format!("in brackets: [{host}], or [{host}]:7988")), "{said}");
         }
         assert_eq!(check_host(Some("[::1]:7988"), false).ok().as_deref(), Some("[::1]:7988"));
