@@ -1,8 +1,8 @@
 //! Directories that several clients change at a time, as the jobs of a cluster do that each make files of their own in one.
 //!
 //! Each of them looks the directory up before each change, and would be given its attributes with a lock that the next change of another one
-//! takes back from all. So who asks while others change it is told how it is now, without a lock on what changes with its names
-//! (`bits::UPDATE`), unless he asks more often than it changes.
+//! takes back from all. So who changes it and asks while others do so too is told how it is now, without a lock on what changes with its
+//! names (`bits::UPDATE`), unless he asks more often than it changes. Who only looks is given the lock.
 
 use base::{ClientId, Duration, Fid, Time};
 use ldlm::Need;
@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 use wire::lock::bits;
 use wire::{LockPolicy, Resource};
 
-/// Others' changes are not waited for any more after so long.
+/// No further change of others is expected after so long without one.
 const QUIET: Duration = Duration::from_secs(1);
+/// Who has changed it less long ago is one of those who do.
+const TAKES_PART: Duration = Duration::from_secs(10);
 /// Who asks so often between two changes is given the lock. Calling it back costs as much as a few questions, and several processes of one
 /// client that make a file each ask once each.
 const QUESTIONS: u32 = 8;
@@ -24,6 +26,8 @@ struct Changes {
     by: ClientId,
     /// The latest one of another client than the latest one.
     of_others_at: Option<Time>,
+    /// The latest one of each client.
+    of_each_at: BTreeMap<ClientId, Time>,
     /// Who has asked since `at`, and how often.
     asked: BTreeMap<ClientId, u32>,
 }
@@ -35,21 +39,33 @@ pub struct Contended {
     swept_count: usize,
 }
 
+impl Changes {
+    fn by(client: ClientId, now: Time) -> Changes {
+        Changes {
+            at: now,
+            by: client,
+            of_others_at: None,
+            of_each_at: BTreeMap::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+}
+
 impl Contended {
     /// A client's operation was executed that had to claim this.
     pub fn note(&mut self, now: Time, client: ClientId, needs: &[Need]) {
         for directory in needs.iter().filter_map(renamed_in) {
-            let fresh = Changes { at: now, by: client, of_others_at: None, asked: BTreeMap::new() };
-            let changes = self.directories.entry(directory).or_insert(fresh);
+            let changes = self.directories.entry(directory).or_insert_with(|| Changes::by(client, now));
             if changes.by != client {
                 changes.of_others_at = Some(changes.at);
                 changes.by = client;
             }
             changes.at = now;
+            changes.of_each_at.insert(client, now);
             changes.asked.clear();
         }
         if self.directories.len() >= SWEPT_FROM.max(2 * self.swept_count) {
-            self.directories.retain(|_, changes| changes.at.after(QUIET) > now);
+            self.directories.retain(|_, changes| changes.at.after(TAKES_PART) > now);
             self.swept_count = self.directories.len();
         }
     }
@@ -68,7 +84,9 @@ impl Contended {
     fn may_rely(&mut self, now: Time, client: ClientId, fid: Fid) -> bool {
         let Some(changes) = self.directories.get_mut(&fid) else { return true };
         let of_others_at = if changes.by == client { changes.of_others_at } else { Some(changes.at) };
-        if of_others_at.is_none_or(|at| at.after(QUIET) <= now) {
+        let is_recent = |at: Option<&Time>, life: Duration| at.is_some_and(|at| at.after(life) > now);
+        if !is_recent(of_others_at.as_ref(), QUIET) || !is_recent(changes.of_each_at.get(&client), TAKES_PART)
+        {
             return true;
         }
         let count = changes.asked.entry(client).or_default();
