@@ -89,6 +89,10 @@ pub struct Waiters {
 impl Waiters {
     pub fn insert(&mut self, op: OpId, below: (Transno, Token)) {
         self.remove(op);
+        if below.0 <= self.durable {
+            // The device was quicker than the look at what the change was marked with: it is looked at again.
+            self.durable = Transno::ZERO;
+        }
         self.by_caller.insert((below.1.client, op));
         self.below.insert(op, below);
     }
@@ -175,5 +179,14 @@ mod tests {
         let over = waiters.over(Transno(COUNT / 2), None, |_| false);
         let odd: Vec<OpId> = (1..=COUNT / 2).filter(|index| index % 2 == 1).map(OpId).collect();
         assert_eq!(over, odd, "those whose changes are durable");
+    }
+
+    #[test]
+    fn who_comes_to_wait_for_what_is_durable_already_is_looked_at() {
+        let mut waiters = Waiters::default();
+        waiters.insert(OpId(9), below(9));
+        assert_eq!(waiters.over(Transno(5), None, |_| false), []);
+        waiters.insert(OpId(4), below(4));
+        assert_eq!(waiters.over(Transno(5), None, |_| false), [OpId(4)]);
     }
 }

@@ -118,7 +118,8 @@ fn a_stripe_leads_to_its_directory_and_that_to_its_parent() {
     let dir = world.mkdir(Fid::ROOT, "d");
     let stripes = make(&mut world, dir, "s", 3, &[1]).unwrap();
     let told = |world: &mut World, of: Fid, name: &str| {
-        let entry = entry_of(&world.ask(0, of.mdt_index().unwrap(), lookup(of, name)).unwrap());
+        let reply = world.ask(0, of.mdt_index().unwrap(), lookup(of, name)).unwrap();
+        let entry = entry_of(&reply);
         (entry.fid, entry.attr.is_some())
     };
     for (number, stripe) in stripes.iter().enumerate() {
