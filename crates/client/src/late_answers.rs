@@ -27,20 +27,25 @@ impl State {
         self.connections.get(&State::mdt(fid))?.locks.find(resource, LockMode::Pr, policy)
     }
 
-    /// Whether an answer of before another mount's change may be on its way, from now on no more.
-    fn begin_voiding(&mut self, fid: Fid) -> bool {
-        let lock = self.lock_on_size(fid);
-        let Some(node) = self.nodes.by_fid_mut(fid) else { return false };
-        let before = std::mem::replace(&mut node.data.late_answers_void_under, lock);
-        lock.is_none() || lock != before
+    /// The lock under which it is known that none is on its way.
+    fn is_void_under(&self, fid: Fid) -> Option<LockId> {
+        self.nodes.by_fid(fid).and_then(|node| node.data.late_answers_void_under)
     }
 }
 
 /// An advisory lock of a file has been granted, and the kernel does not know of it yet.
 pub(crate) async fn void_late_answers(ctx: &Ctx, fid: Fid) {
-    if ctx.with(|state| state.begin_voiding(fid)) {
-        let notify = Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
-        // A kernel that does not know the inode has no answers about it.
-        ctx.notify(notify).await;
+    let (lock, void_under) = ctx.with(|state| (state.lock_on_size(fid), state.is_void_under(fid)));
+    if lock.is_some() && lock == void_under {
+        return;
     }
+    let notify = Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
+    // A kernel that does not know the inode has no answers about it.
+    ctx.notify(notify).await;
+    // Not before: the next one who is granted a lock relies on it.
+    ctx.with(|state| {
+        if let Some(node) = state.nodes.by_fid_mut(fid) {
+            node.data.late_answers_void_under = lock;
+        }
+    });
 }
