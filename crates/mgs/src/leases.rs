@@ -103,12 +103,14 @@ impl Leases {
     }
 
     /// With every input, and at `next_deadline`. `is_deaf`: callers have sessions only after a recovery or a slow disk, and can renew
-    /// nothing before that.
-    pub fn on_turn(&mut self, now: Time, is_deaf: bool) {
-        if is_deaf || now.since(self.last_turn) > PAUSE_MAX {
+    /// nothing before that. -> Whether nobody could be heard until now.
+    pub fn on_turn(&mut self, now: Time, is_deaf: bool) -> bool {
+        let was_deaf = is_deaf || now.since(self.last_turn) > PAUSE_MAX;
+        if was_deaf {
             self.since = now;
         }
         self.last_turn = now;
+        was_deaf
     }
 
     /// With each turn, of which there are as many as there are clients.

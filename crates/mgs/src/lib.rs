@@ -621,10 +621,11 @@ impl<M: MetaStore> Machine for Mgs<M> {
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         // Who is not answered can renew nothing.
         let is_deaf = !self.is_active(now) || self.core.is_slow_to_listen(now.time, leases::DEAF_MAX);
-        self.leases.on_turn(now.time, is_deaf);
+        if self.leases.on_turn(now.time, is_deaf) {
+            self.core.put_off_silence(now);
+        }
         if !self.is_active(now) {
             self.probes.clear();
-            self.core.put_off_silence(now);
         }
         match input {
             // Another one may be the management server by now: who has asked is to ask that one.
