@@ -651,7 +651,11 @@ fn meant(clients: Vec<(ClientId, String)>, value: &str) -> Result<Vec<ClientId>>
     let meant = parse_clients(value)?;
     let is_meant = |client: ClientId, nid: &str| match &meant {
         Meant::One(id) => client == *id,
-        Meant::OfNid(wanted) => nid == wanted || nid::without_port(nid) == *wanted,
+        // Servers on the same machine have its address too.
+        Meant::OfNid(wanted) => {
+            matches!(client.endpoint(), Endpoint::Client(_))
+                && (nid == wanted || nid::without_port(nid) == *wanted)
+        }
     };
     let found: Vec<ClientId> = clients
         .into_iter()
