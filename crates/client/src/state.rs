@@ -150,6 +150,8 @@ pub(crate) struct State {
     pub(crate) silent_mdts: BTreeSet<u16>,
     /// When room on a target was last waited for in vain.
     pub(crate) full_since: BTreeMap<TargetId, Time>,
+    /// A call has asked the MDTs to make removals durable.
+    pub(crate) is_making_room: bool,
     pub(crate) lease: Lease,
     /// Who waits for one of them.
     pub(crate) silence_waiters: Vec<Sender<()>>,
@@ -250,6 +252,7 @@ impl State {
             to_replay: BTreeSet::new(),
             silent_mdts: BTreeSet::new(),
             full_since: BTreeMap::new(),
+            is_making_room: false,
             lease: Lease::default(),
             silence_waiters: Vec::new(),
             calls: BTreeMap::new(),

@@ -560,7 +560,8 @@ async fn send_piece(
         is_answered: false,
         asked: wanted,
     };
-    with_room(ctx, pin.target, || ctx.ost(pin.target, request.clone(), data.clone(), Kind::Modifying)).await
+    let send = || ctx.ost(pin.target, request.clone(), data.clone(), Kind::Modifying);
+    with_room(ctx, file.fid, pin.target, send).await
 }
 
 /// The same as `note_results`; what a single write told of its object, if no other change of the file has begun or ended since
