@@ -434,7 +434,7 @@ fn what_a_client_names_again_in_a_recovery_waits_within_a_bound() {
         assert_eq!(scene.hand_in(frame).work.len(), 0, "said twice, it counts once");
     }
     let (now, mut out) = (scene.now, Vec::new());
-    scene.core.evict(now, ClientId(6), &mut out);
+    scene.core.evict(now, ClientId(6), EvictReason::Operator, &mut out);
     let begun: Vec<u64> = Came::of(out).work.iter().map(|work| work.token.xid.0).collect();
     let room = (QUEUED_REPLAY_BYTES_MAX / (request.to_bytes().len() + 1)) as u64;
     assert!(begun.len() as u64 <= room && begun.len() as u64 >= room - 1, "{} of {COUNT}", begun.len());
