@@ -1,5 +1,5 @@
 //! What one step costs when very many clients do the same thing: `cargo bench -p ldlm --bench clients [-- COUNT…]`. Nanoseconds an
-//! operation over each whole scene; what grows with the number of clients grows with its square in total. Nothing is asserted.
+//! operation over each whole scene; what grows with the number of clients grows with its square in total. No time is asserted.
 
 #![expect(clippy::disallowed_methods, reason = "what is measured is not simulated")]
 
@@ -48,6 +48,13 @@ impl Scene {
         self.space.cancel(self.now, client(index), &[LockId(lock)], &mut self.out);
     }
 
+    /// The same step of each client.
+    fn each(&mut self, what: &str, count: u64, mut step: impl FnMut(&mut Scene, u64)) {
+        let since = Instant::now();
+        (0..count).for_each(|index| step(self, index));
+        report(what, count, count, since);
+    }
+
     /// Each callback is answered, each grant given back at once, each operation executed, until nothing is left; returns how many.
     fn drain(&mut self) -> u64 {
         let (mut count, mut queue) = (0, VecDeque::from(std::mem::take(&mut self.out)));
@@ -77,20 +84,16 @@ fn data(extent: Extent) -> Need {
 /// All read one inode; one changes it; all give it back, and ask again behind the change.
 fn one_changes_what_all_read(count: u64) {
     let mut scene = Scene::new();
-    let since = Instant::now();
-    for index in 0..count {
+    scene.each("PR on one inode, granted", count, |scene, index| {
         scene.ask(index, 1, inode(LockMode::Pr, bits::LOOKUP));
-    }
-    report("PR on one inode, granted", count, count, since);
+    });
     let since = Instant::now();
     scene.space.claim(scene.now, OpId(1), None, vec![inode(LockMode::Ex, bits::LOOKUP)], &mut scene.out);
     report("… EX behind them: callbacks", count, count, since);
-    let since = Instant::now();
-    for index in 0..count {
+    scene.each("… each gives back and asks again behind it", count, |scene, index| {
         scene.cancel(index, 1);
         scene.ask(index, 2, inode(LockMode::Pr, bits::LOOKUP));
-    }
-    report("… each gives back and asks again behind it", count, count, since);
+    });
     let since = Instant::now();
     scene.out.retain(|output| !matches!(output, LockOutput::Callback { .. }));
     let step_count = scene.drain();
@@ -103,29 +106,23 @@ fn all_change_what_all_know(count: u64) {
     for index in 0..count {
         scene.ask(index, 1, inode(LockMode::Pr, bits::LOOKUP));
     }
-    let since = Instant::now();
-    for index in 0..count {
+    scene.each("claims of UPDATE beside PR of LOOKUP of all", count, |scene, index| {
         let needs = vec![inode(LockMode::Cw, bits::UPDATE)];
         scene.space.claim(scene.now, OpId(index), Some(client(index)), needs, &mut scene.out);
         scene.space.release(scene.now, OpId(index), &mut scene.out);
-    }
-    report("claims of UPDATE beside PR of LOOKUP of all", count, count, since);
-    let since = Instant::now();
-    for index in 0..count {
+    });
+    scene.each("whether a client has it already", count, |scene, index| {
         let held = scene.space.is_held(client(index), inode(LockMode::Pr, bits::LOOKUP));
         assert!(held);
-    }
-    report("whether a client has it already", count, count, since);
+    });
 }
 
 fn all_wait_for_the_same(count: u64) {
     let mut scene = Scene::new();
     scene.ask(count, 1, data(Extent::WHOLE));
-    let since = Instant::now();
-    for index in 0..count {
+    scene.each("PW of the same bytes: wait", count, |scene, index| {
         scene.ask(index, 1, data(Extent::new(0, 4096)));
-    }
-    report("PW of the same bytes: wait", count, count, since);
+    });
     let since = Instant::now();
     let step_count = scene.drain();
     report("… one after the other", count, step_count, since);
@@ -134,24 +131,18 @@ fn all_wait_for_the_same(count: u64) {
 fn all_wait_for_parts(count: u64) {
     let mut scene = Scene::new();
     scene.ask(count, 1, data(Extent::WHOLE));
-    let since = Instant::now();
-    for index in 0..count {
+    scene.each("PW of parts of their own behind one of all: wait", count, |scene, index| {
         scene.ask(index, 1, data(Extent::at(index << 20, 4096)));
-    }
-    report("PW of parts of their own behind one of all: wait", count, count, since);
+    });
     let since = Instant::now();
     scene.cancel(count, 1);
     report("… granted at once", count, count, since);
-    let since = Instant::now();
-    for index in 0..count {
+    scene.each("… a second part of each", count, |scene, index| {
         scene.ask(index, 2, data(Extent::at((index << 20) + 8192, 4096)));
-    }
-    report("… a second part of each", count, count, since);
-    let since = Instant::now();
-    for index in 0..count {
+    });
+    scene.each("… all unmount", count, |scene, index| {
         scene.space.drop_holder(scene.now, client(index), &mut scene.out);
-    }
-    report("… all unmount", count, count, since);
+    });
 }
 
 fn all_give_up_waiting(count: u64) {
@@ -160,12 +151,10 @@ fn all_give_up_waiting(count: u64) {
     for index in 0..count {
         scene.ask(index, 1, data(Extent::new(0, 4096)));
     }
-    let since = Instant::now();
-    for index in 0..count {
+    scene.each("PW of the same bytes: all withdraw", count, |scene, index| {
         // In no order.
         scene.cancel(index.wrapping_mul(7919) % count, 1);
-    }
-    report("PW of the same bytes: all withdraw", count, count, since);
+    });
 }
 
 fn main() {
