@@ -80,11 +80,9 @@ pub(super) async fn size_with_kept(ctx: &Ctx, file: &File) -> Outcome<FileSize> 
 /// locked by his writes. Where others are in the way he goes without for a while.
 async fn lock_for_size(ctx: &Ctx, file: &File) {
     let wanted = ctx.with(|state| state.locks_for_size(file));
-    for (target, object) in wanted {
-        match try_lock_whole(ctx, target, object).await {
-            Ok(pin) => ctx.with(|state| state.unpin(pin)),
-            Err(_) => return,
-        }
+    let asking = wanted.into_iter().map(|(target, object)| try_lock_whole(ctx, target, object)).collect();
+    for pin in join_all(asking).await.into_iter().flatten() {
+        ctx.with(|state| state.unpin(pin));
     }
 }
 
