@@ -38,6 +38,9 @@ const FOREIGN_DEPTH: usize = 2;
 /// Entries of a queue at most. Blocked locks hold one each; a payload costs memory only once it is used.
 const QUEUE_DEPTH_MAX: usize = 1024;
 const _: () = assert!(FOREIGN_DEPTH <= QUEUE_DEPTH_MAX);
+/// The kernel takes the entry that it got back last. Where more than so many of a queue are out, those that come back are seldom
+/// needed again, and do not keep the memory of the large requests that they had.
+const TRIMMED_ABOVE: usize = 32;
 
 const TAG_WAKE: u64 = 0;
 const TAG_HANDLER_FD: u64 = 1;
@@ -440,7 +443,11 @@ impl RingThread {
     fn commit(&mut self, index: usize, is_aside: bool) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         slot.is_aside = is_aside;
-        let id = self.queues[slot.queue].id;
+        let Queue { id, out, .. } = self.queues[slot.queue];
+        if out > TRIMMED_ABOVE {
+            // SAFETY: the answer is there, and the commit follows.
+            unsafe { slot.entry.trim() };
+        }
         let tag = TAG_ENTRIES + index as u64;
         let no_iovecs = std::ptr::null();
         let sqe = command(self.device, abi::URING_CMD_COMMIT_AND_FETCH, id, slot.commit_id, tag, no_iovecs);

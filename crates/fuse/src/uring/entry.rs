@@ -1,7 +1,7 @@
 //! The buffers of one ring entry.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -11,6 +11,9 @@ use crate::decode::Frame;
 /// Headers and payload share one mapping; the headers take the first page.
 const HEADER_MAP_SIZE: usize = 4096;
 const _: () = assert!(abi::URING_HEADER_SIZE <= HEADER_MAP_SIZE);
+const PAGE_BYTES: usize = 4096;
+/// Less is not worth the call.
+const TRIMMED_BYTES_MIN: usize = 64 << 10;
 
 /// Buffers that the kernel writes a request into and reads the answer from.
 ///
@@ -30,6 +33,10 @@ pub(super) struct Entry {
     unchecked_pid: AtomicU32,
     /// Of the answer: 0 or a negative errno.
     error: AtomicI32,
+    /// Bytes of the payload that have memory.
+    used_bytes: AtomicUsize,
+    /// Those of the answer that was written last.
+    answer_bytes: AtomicUsize,
 }
 
 // SAFETY: the raw pointers are to a mapping that the entry owns; the access rules above keep it exclusive.
@@ -69,6 +76,8 @@ impl Entry {
             taken_ms: AtomicU64::new(0),
             unchecked_pid: AtomicU32::new(0),
             error: AtomicI32::new(0),
+            used_bytes: AtomicUsize::new(0),
+            answer_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -94,6 +103,7 @@ impl Entry {
         let header = abi::InHeader::read_from_prefix(in_out).map(|(h, _)| h).unwrap_or_default();
         let ent = abi::UringEntInOut::read_from_prefix(ent).map(|(e, _)| e).unwrap_or_default();
         let len = (ent.payload_sz as usize).min(self.payload_size);
+        self.used_bytes.fetch_max(len, Ordering::Relaxed);
         // SAFETY: as above; `len` is within the payload part.
         let payload = unsafe { std::slice::from_raw_parts(self.payload(), len) };
         (Frame { header, op, payload }, ent.commit_id)
@@ -149,6 +159,8 @@ impl Entry {
             (error, parts, len) = (-libc::EIO, &[], 0);
         }
         self.error.store(error, Ordering::SeqCst);
+        self.answer_bytes.store(len, Ordering::Relaxed);
+        self.used_bytes.fetch_max(len, Ordering::Relaxed);
         let header = abi::OutHeader { len: (16 + len) as u32, error, unique };
         let sizes = [(len as u32).to_ne_bytes()];
         // Offset of `payload_sz` in the per-entry structure.
@@ -166,11 +178,56 @@ impl Entry {
             at += part.len();
         }
     }
+
+    /// Gives the memory back that the answer does not need: how many bytes.
+    ///
+    /// # Safety
+    /// Only between the answer and its commit, by who commits it: from then on the kernel may write another request there.
+    pub unsafe fn trim(&self) -> usize {
+        let used = self.used_bytes.load(Ordering::Relaxed).next_multiple_of(PAGE_BYTES);
+        let kept = self.answer_bytes.load(Ordering::Relaxed).next_multiple_of(PAGE_BYTES);
+        if used < kept + TRIMMED_BYTES_MIN {
+            return 0;
+        }
+        // SAFETY: whole pages of the mapping, since the payload begins at one and what is past its end belongs to its last page.
+        let done =
+            unsafe { libc::madvise(self.payload().add(kept).cast(), used - kept, libc::MADV_DONTNEED) };
+        if done != 0 {
+            return 0;
+        }
+        self.used_bytes.store(kept, Ordering::Relaxed);
+        used - kept
+    }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and, as the last reference goes, unused: the ring was dropped before its slots.
         unsafe { libc::munmap(self.base.cast(), HEADER_MAP_SIZE + self.payload_size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_entry_gives_back_the_memory_that_its_answer_does_not_need() {
+        let size = 1 << 20;
+        let entry = Entry::new(size).unwrap();
+        let large = vec![7; size];
+        entry.write_answer(1, 0, &[&large]);
+        // SAFETY: nobody else has the entry.
+        assert_eq!(unsafe { entry.trim() }, 0, "the answer is still needed");
+        entry.write_answer(2, 0, &[b"short"]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { entry.trim() }, size - PAGE_BYTES);
+        // SAFETY: as above.
+        let payload = unsafe { std::slice::from_raw_parts(entry.payload(), size) };
+        assert_eq!(payload[..6], *b"short\x07");
+        assert!(payload[PAGE_BYTES..].iter().all(|byte| *byte == 0));
+        // SAFETY: as above.
+        assert_eq!(unsafe { entry.trim() }, 0, "once");
     }
 }
