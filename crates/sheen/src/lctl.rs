@@ -105,14 +105,31 @@ fn ask_all(ask: &Ask) -> Result<Vec<(String, String)>> {
     ask_these(&control::processes(), ask)
 }
 
+/// One that does not know what is asked, since it is of another version, keeps no other from answering.
 fn ask_these(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>> {
-    let mut found = Vec::new();
-    for process in here {
-        found.extend(control::ask_if_alive(process.pid, ask)?.unwrap_or_default().params);
+    let answers = here.iter().map(|process| control::ask_if_alive(process.pid, ask));
+    merge(answers.map(|answer| Ok(answer?.unwrap_or_default().params)))
+}
+
+/// What some have answered, in order of name; if that is nothing, the first error.
+fn merge(answers: impl Iterator<Item = Result<Vec<(String, String)>>>) -> Result<Vec<(String, String)>> {
+    let (mut found, mut refused) = (Vec::new(), None);
+    for answer in answers {
+        match answer {
+            Ok(params) => found.extend(params),
+            Err(error) => refused = refused.or(Some(error)),
+        }
     }
     found.sort();
     found.dedup();
-    Ok(found)
+    match refused {
+        Some(error) if found.is_empty() => Err(error),
+        Some(error) => {
+            eprintln!("another process says: {error:#}");
+            Ok(found)
+        }
+        None => Ok(found),
+    }
 }
 
 fn nobody_has(here: &[Process], pattern: &str) -> Result<()> {
@@ -280,11 +297,13 @@ pub fn failover(arguments: &cli::Failover) -> Result<()> {
     Ok(())
 }
 
-/// Asks one process of each file system; they all have the same management server. Returns when every process of this
-/// machine has heard of the change, or has had the time to.
+/// Asks one process of each file system, a server's if there is one, which is newer than a mount in the middle of an upgrade; they all have
+/// the same management server. Returns when every process of this machine has heard of the change, or has had the time to.
 fn ask_file_systems(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>> {
     let mut chosen: BTreeMap<&str, u32> = BTreeMap::new();
-    for process in here {
+    let (servers, mounts): (Vec<&Process>, Vec<&Process>) =
+        here.iter().partition(|process| !process.targets.is_empty());
+    for process in servers.into_iter().chain(mounts) {
         if let Some(fsname) = process.fsname() {
             chosen.entry(fsname).or_insert(process.pid);
         }

@@ -68,3 +68,14 @@ fn nids_are_those_of_servers_and_of_clients_on_their_way() {
     assert_eq!(nids(std::slice::from_ref(&server)), ["10.0.0.1:7988@tcp"]);
     assert_eq!(nids(&[server, client]), ["0@lo", "10.0.0.1:7988@tcp"]);
 }
+
+/// In the middle of an upgrade an older process knows less than the others.
+#[test]
+fn who_does_not_know_a_parameter_keeps_nobody_from_it() {
+    let known = |value: &str| Ok(vec![("lod.*.qos_maxage".to_owned(), value.to_owned())]);
+    let unknown = || Err(anyhow::anyhow!("there is no parameter"));
+    let merged = merge([unknown(), known("7"), Ok(Vec::new()), known("7")].into_iter()).unwrap();
+    assert_eq!(merged, known("7").unwrap());
+    assert!(merge([Ok(Vec::new()), unknown()].into_iter()).is_err());
+    assert_eq!(merge(std::iter::empty()).unwrap(), []);
+}
