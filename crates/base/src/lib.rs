@@ -18,6 +18,7 @@ pub mod machine;
 pub mod names;
 pub mod pool;
 pub mod rng;
+pub mod start;
 pub mod status;
 
 pub use advice::Advice;
@@ -33,4 +34,5 @@ pub use layout::Layout;
 pub use machine::Machine;
 pub use pool::{Pool, PoolName};
 pub use rng::Rng;
+pub use start::Start;
 pub use status::{Status, StatusClass};

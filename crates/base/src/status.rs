@@ -103,6 +103,7 @@ statuses! {
     VersionConflict = 75, Answer, 5, "replay depends on something that was lost";
     // Unlike what was removed, it is found again under its name: the kernel walks there once more.
     Moved = 76, Answer, 116, "it has moved to another MDT";
+    Outdated = 77, Incompatible, 71, "an older copy of a target that was started since";
 }
 
 impl fmt::Display for Status {

@@ -537,6 +537,8 @@ impl State {
                 // The session finds out for itself; of targets that start, the management server tells.
                 ImportOutput::Callback(Callback::Evicted { .. } | Callback::TargetStarted { .. }) => {}
                 ImportOutput::State(state) => self.on_session_state(target, state),
+                // Of callers that are targets.
+                ImportOutput::Outdated(_) => {}
                 ImportOutput::Overdue => self.on_overdue(target),
                 ImportOutput::AnswersAgain => {
                     self.note_history(target, state_word(ImportState::Active));

@@ -2,11 +2,13 @@
 //! of its mounts, and asks whose leases have ended. A machine like the others; the process performs its outputs.
 
 use base::limits::{LEASE, LEASE_RENEWAL, LEASE_TRUST};
-use base::{ClientId, ClusterConfig, Duration, Epoch, Machine, Now, Status, TargetConfig, TargetId, Time};
+use base::{
+    ClientId, ClusterConfig, Duration, Epoch, Machine, Now, Start, Status, TargetConfig, TargetId, Time,
+};
 use bytes::Bytes;
 use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
 use std::collections::BTreeMap;
-use wire::{Callback, Frame, Life, MgsReply, MgsRequest, Reply, Request};
+use wire::{Callback, Claim, Frame, Life, MgsReply, MgsRequest, Reply, Request};
 
 /// A request that failed is sent again after this time.
 const RETRY: Duration = Duration::from_millis(250);
@@ -38,8 +40,8 @@ pub enum Input {
     },
     /// Nobody waits any more for the answer of an `Ask` that modifies nothing.
     Withdraw(u64),
-    /// One more target of this process, which owns it.
-    Register(TargetConfig),
+    /// One more target of this process.
+    Register(Registration),
     /// The clients of this process, whose leases are renewed from now on.
     Keep(Vec<Life>),
     /// A target of this process serves, as this incarnation.
@@ -67,6 +69,11 @@ pub enum Output {
     Elsewhere {
         target: TargetId,
         is_for_good: bool,
+    },
+    /// This target is an older copy: the management server knows of this start, and is not asked again.
+    Outdated {
+        target: TargetId,
+        known: Start,
     },
     /// The management server does not know the file system.
     UnknownFilesystem,
@@ -115,11 +122,17 @@ enum Asked {
     Announce(TargetId, Epoch),
 }
 
+/// A target that this process serves, and why it is that one.
 #[derive(Clone, Debug, PartialEq)]
-struct Registration {
-    target: TargetConfig,
-    /// By this process, by the rules of failover.
-    is_taken: bool,
+pub struct Registration {
+    pub target: TargetConfig,
+    pub claim: Claim,
+}
+
+impl From<TargetConfig> for Registration {
+    fn from(target: TargetConfig) -> Registration {
+        Registration { target, claim: Claim::default() }
+    }
 }
 
 pub struct Mgc {
@@ -146,22 +159,20 @@ pub struct Mgc {
 
 impl Mgc {
     /// `registrations`: the targets of this process.
-    pub fn new(client: ClientId, fsname: &str, nid: &str, registrations: Vec<TargetConfig>) -> Mgc {
+    pub fn new(client: ClientId, fsname: &str, nid: &str, registrations: Vec<Registration>) -> Mgc {
         let options = ImportOptions {
             client,
             incarnation: 1,
             fsname: fsname.to_owned(),
             nid: nid.to_owned(),
+            starts: Vec::new(),
             target: TargetId::MGT,
             target_uuid: 0,
         };
         Mgc {
             import: Import::new(options),
             fsname: fsname.to_owned(),
-            registrations: registrations
-                .into_iter()
-                .map(|target| Registration { target, is_taken: false })
-                .collect(),
+            registrations,
             elsewhere: BTreeMap::new(),
             asked: BTreeMap::new(),
             again: Vec::new(),
@@ -190,9 +201,9 @@ impl Mgc {
     fn ask(&mut self, now: Now, asked: Asked) {
         let fsname = || self.fsname.clone();
         let (request, kind) = match &asked {
-            Asked::Register(Registration { target, is_taken }) => {
-                let (target, is_taken) = (target.clone(), *is_taken);
-                (MgsRequest::Register { fsname: fsname(), target, is_taken }, Kind::Modifying)
+            Asked::Register(Registration { target, claim }) => {
+                let (target, claim) = (target.clone(), claim.clone());
+                (MgsRequest::Register { fsname: fsname(), target, claim }, Kind::Modifying)
             }
             Asked::Config => {
                 (MgsRequest::GetConfig { fsname: fsname(), known_version: self.version }, Kind::Plain)
@@ -284,6 +295,10 @@ impl Mgc {
             (Asked::Announce(..), _) => {}
             (Asked::Register(Registration { target, .. }), Err(status)) if is_final(status) => {
                 out.push(Output::Refused { target: target.id, status });
+            }
+            (Asked::Register(Registration { target, .. }), Ok(Reply::Mgs(MgsReply::Outdated { known }))) => {
+                self.registrations.retain(|other| other.target.id != target.id);
+                out.push(Output::Outdated { target: target.id, known });
             }
             (Asked::Register(registration), Err(Status::Busy)) => {
                 self.on_elsewhere(now, registration, out);
@@ -418,9 +433,8 @@ impl Machine for Mgc {
                     self.import.withdraw(ticket);
                 }
             }
-            Input::Register(target) => {
-                self.registrations.retain(|known| known.target.id != target.id);
-                let registration = Registration { target, is_taken: true };
+            Input::Register(registration) => {
+                self.registrations.retain(|known| known.target.id != registration.target.id);
                 self.registrations.push(registration.clone());
                 self.ask(now, Asked::Register(registration));
             }

@@ -307,6 +307,7 @@ impl State {
                     incarnation: self.options.incarnation,
                     fsname: config.fsname.clone(),
                     nid: self.options.nid.clone(),
+                    starts: Vec::new(),
                     target: target.id,
                     target_uuid: target.uuid,
                 }),

@@ -1,6 +1,6 @@
 //! The rows of all targets, in memory.
 
-use base::{ClientId, ClusterConfig, Endpoint, Epoch, Fid, Layout, ObjectId, Transno};
+use base::{ClientId, ClusterConfig, Endpoint, Epoch, Fid, Layout, ObjectId, Start, TargetId, Transno};
 use mds::data::Head;
 use mds::rows::{Dentry, Inode, KnownTargets};
 use oss::rows::Born;
@@ -84,6 +84,19 @@ pub(crate) struct Sessions {
     pub clients: BTreeMap<ClientId, u64>,
     /// Keys of slots, by client.
     pub slots: BTreeMap<ClientId, Vec<Vec<u8>>>,
+    /// The last starts of this target.
+    pub starts: Vec<Start>,
+    /// The last start of each target that has called.
+    pub callers: BTreeMap<ClientId, Start>,
+}
+
+impl Image {
+    /// Of all targets.
+    pub fn all_sessions(&self) -> impl Iterator<Item = (TargetId, &Sessions)> {
+        let osts = self.osts.iter().map(|(index, ost)| (TargetId::ost(*index), &ost.sessions));
+        let mdts = self.mdts.iter().map(|(index, mdt)| (TargetId::mdt(*index), &mdt.sessions));
+        osts.chain(mdts)
+    }
 }
 
 impl Sessions {

@@ -454,6 +454,8 @@ impl Loader<'_, '_> {
                     SessionRow::State { epoch } => sessions.epoch = Some(epoch),
                     SessionRow::Mark(mark) => sessions.mark = mark,
                     SessionRow::LastMark { epoch, mark } => drop(sessions.last_marks.insert(epoch, mark)),
+                    SessionRow::Start(start) => sessions.starts.push(start),
+                    SessionRow::Caller(client, start) => drop(sessions.callers.insert(client, start)),
                 }
                 Ok(())
             });

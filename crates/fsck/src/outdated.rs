@@ -5,7 +5,7 @@
 //! part only when the participant has made it durable.
 
 use crate::finding::{Finding, Findings, Kind, Repair};
-use crate::image::{Image, epoch_of};
+use crate::image::{Image, Sessions, epoch_of};
 use base::{Endpoint, Epoch, Fid, TargetId, TargetKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,6 +63,28 @@ pub(crate) fn check(image: &Image, out: &mut Findings) {
         }
     }
     check_streams(image, out);
+    check_callers(image, out);
+}
+
+/// Targets of which another copy has called others: it took the same epoch, at another time.
+fn check_callers(image: &Image, out: &mut Findings) {
+    let all: BTreeMap<TargetId, &Sessions> = image.all_sessions().collect();
+    for (by, sessions) in &all {
+        for (client, known) in &sessions.callers {
+            let Endpoint::Target(target) = client.endpoint() else { continue };
+            let Some(of) = all.get(&target).filter(|of| of.is_whole) else { continue };
+            if of.starts.iter().any(|own| own.contradicts(*known)) {
+                let what = format!("{by} was called by it as {known}, which is none of this copy's");
+                out.add(Finding::new(
+                    Kind::TargetOutdated,
+                    target,
+                    "start",
+                    what,
+                    Repair::Not(RESTORE_NEWEST),
+                ));
+            }
+        }
+    }
 }
 
 fn known(image: &Image) -> Known {
@@ -87,6 +109,13 @@ fn known(image: &Image) -> Known {
             known.note(*coordinator, Epoch(executed.epoch), || {
                 format!("{by} has executed an operation of it of epoch {}", executed.epoch)
             });
+        }
+    }
+    for (by, sessions) in image.all_sessions() {
+        for (client, start) in &sessions.callers {
+            if let Endpoint::Target(TargetId { kind: TargetKind::Mdt, index }) = client.endpoint() {
+                known.note(index, start.epoch, || format!("{by} was called by it as {start}"));
+            }
         }
     }
     known

@@ -34,8 +34,8 @@ use accesses::Accesses;
 use adoptions::Adoptions;
 use base::fault::{Fault, planted};
 use base::{
-    ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, Pool, Status, TargetId, Time,
-    Version, WallTime,
+    ClientId, ClusterConfig, Duration, Endpoint, Epoch, Fid, LockId, Machine, Now, Pool, Start, Status,
+    TargetId, Time, Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -104,6 +104,13 @@ pub enum Input {
     AbortRecovery,
     /// This MDT ends in order soon (`Mds::has_left`). It goes on serving until then.
     Leave,
+    /// The management server has taken this MDT: it knows of no later start.
+    Confirmed,
+    /// Somebody knows of a later start of this MDT.
+    Outdated {
+        by: Endpoint,
+        known: Start,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -164,6 +171,8 @@ pub struct Mds<M: MetaStore> {
     placement: Placement,
     by_space: BySpace,
     config: ClusterConfig,
+    /// That came before this incarnation had begun.
+    early_config: Option<ClusterConfig>,
     known_targets: KnownTargets,
     known_pools: Vec<Pool>,
     no_create: BTreeSet<u16>,
@@ -241,7 +250,7 @@ impl<M: MetaStore> Mds<M> {
         let now = options.now;
         let mut mds = Mds {
             fids: Fids::new(options.index, core.epoch()),
-            peers: Peers::new(target, core.epoch().0, &options),
+            peers: Peers::new(target, core.lineage().starts(), &options),
             core,
             flocks: Flocks::new(options.index),
             options,
@@ -251,6 +260,7 @@ impl<M: MetaStore> Mds<M> {
             placement: Placement::default(),
             by_space: BySpace::default(),
             config: ClusterConfig::default(),
+            early_config: None,
             known_targets: KnownTargets::default(),
             known_pools: Vec::new(),
             no_create: BTreeSet::new(),
@@ -403,6 +413,11 @@ impl<M: MetaStore> Mds<M> {
         self.is_remote_sync = is_on;
     }
 
+    /// As `Core::await_word`.
+    pub fn await_word(&mut self, until: Time) {
+        self.core.await_word(until);
+    }
+
     pub fn set_recovery_window(&mut self, window: Duration) {
         self.core.set_recovery_window(window);
     }
@@ -471,6 +486,8 @@ impl<M: MetaStore> Mds<M> {
             Input::Lapsed { at, life } => self.on_lapsed(now, at, life, out),
             Input::AbortRecovery => self.core.abort_recovery(now, &mut self.core_out),
             Input::Leave => self.on_leave(now, out),
+            Input::Confirmed => self.core.on_word(now, &mut self.core_out),
+            Input::Outdated { by, known } => self.core.on_outdated(now, by, known, &mut self.core_out),
         }
     }
 
@@ -605,11 +622,19 @@ impl<M: MetaStore> Machine for Mds<M> {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        if self.core.is_outdated() {
+            return;
+        }
         let caller = match &input {
             Input::Frame(frame) if frame.kind == FrameKind::Request => Some(frame.src.client_id()),
             _ => None,
         };
         self.input(now, input, out);
+        if self.core.has_begun()
+            && let Some(config) = self.early_config.take()
+        {
+            self.on_config(now, config, out);
+        }
         self.unheard.forget(self.core.durable());
         self.wake_unheard_waiters(caller);
         self.end_durable_cancels(now);

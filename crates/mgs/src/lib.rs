@@ -13,17 +13,19 @@ mod polls;
 mod pools;
 mod probes;
 mod row;
+mod starts;
 
 use base::limits::LEASE;
 use base::{
-    ClientId, ClusterConfig, Duration, Epoch, Machine, Now, PoolName, Status, TargetConfig, TargetId, Time,
-    Transno,
+    ClientId, ClusterConfig, Duration, Epoch, Machine, Now, PoolName, Start, Status, TargetConfig, TargetId,
+    Time, Transno,
 };
 use bytes::Bytes;
 use leases::Leases;
 use owners::{Denied, Owners};
 use polls::{Poll, Polls};
 use probes::{Probes, Registration};
+use starts::Starts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
@@ -109,6 +111,12 @@ pub enum MgsEvent {
         fsname: String,
         target: TargetId,
     },
+    /// A later start of the target is known than what registers knows, which is an older copy.
+    OutdatedRefused {
+        fsname: String,
+        target: TargetId,
+        known: Start,
+    },
     /// Another process serves the target, at this address: what wanted to register is a copy.
     CopyRefused {
         fsname: String,
@@ -146,6 +154,7 @@ pub struct Mgs<M: MetaStore> {
     probes: Probes,
     leases: Leases,
     owners: Owners,
+    starts: Starts,
     core_out: Vec<CoreOutput>,
 }
 
@@ -156,6 +165,7 @@ impl<M: MetaStore> Mgs<M> {
         target::known::check(&*store, &row::KINDS)?;
         let configs = read_configs(&*store)?;
         let grace = if options.active_until.is_some() { FOUND_WITHIN } else { LEASE };
+        let starts = Starts::read(&*store)?;
         let owners = Owners::read(&*store, options.now.time, grace)?;
         let core_options = CoreOptions {
             id: TargetId::MGT,
@@ -173,7 +183,7 @@ impl<M: MetaStore> Mgs<M> {
         let active_until = options.active_until;
         let (polls, core_out, changed_at) = (Polls::default(), Vec::new(), Transno::ZERO);
         let probes = Probes::default();
-        Ok(Mgs { core, active_until, configs, changed_at, polls, probes, leases, owners, core_out })
+        Ok(Mgs { core, active_until, configs, changed_at, polls, probes, leases, owners, starts, core_out })
     }
 
     /// Whether nobody else can be the management server now.
@@ -228,8 +238,8 @@ impl<M: MetaStore> Mgs<M> {
             MgsRequest::GetConfig { fsname, known_version } => {
                 self.get_config(now, token, fsname, known_version);
             }
-            MgsRequest::Register { fsname, target, is_taken } => {
-                self.register(now, token, fsname, target, is_taken, out);
+            MgsRequest::Register { fsname, target, claim } => {
+                self.register(now, Registration { token, fsname, target, claim }, out);
             }
             MgsRequest::SetParam { fsname, path, value } => {
                 self.set_param(now, token, fsname, path, value, out);
@@ -392,16 +402,9 @@ impl<M: MetaStore> Mgs<M> {
     }
 
     /// A target that starts says where it is. Its index is its own for ever.
-    fn register(
-        &mut self,
-        now: Now,
-        token: Token,
-        fsname: String,
-        target: TargetConfig,
-        is_taken: bool,
-        out: &mut Vec<Output>,
-    ) {
-        let is_sound = is_fsname(&fsname)
+    fn register(&mut self, now: Now, registration: Registration, out: &mut Vec<Output>) {
+        let Registration { token, ref fsname, ref target, ref claim } = registration;
+        let is_sound = is_fsname(fsname)
             && target.uuid != 0
             // Of an OST it is data on the MDT, of either any target.
             && target.id.index != u16::MAX
@@ -410,13 +413,13 @@ impl<M: MetaStore> Mgs<M> {
         if !is_sound {
             return self.refuse(now, token, Status::Invalid);
         }
-        if self.configs.len() >= FILESYSTEM_COUNT_MAX && !self.configs.contains_key(&fsname) {
+        if self.configs.len() >= FILESYSTEM_COUNT_MAX && !self.configs.contains_key(fsname) {
             return self.refuse(now, token, Status::NoSpace);
         }
-        let Some(nids) = self.nids_to_ask(&fsname, &target).filter(|_| !is_taken) else {
-            return self.accept(now, Registration { token, fsname, target }, out);
+        let Some(nids) = self.nids_to_ask(fsname, target).filter(|_| !claim.is_taken) else {
+            return self.accept(now, registration, out);
         };
-        match self.probes.park(now.time, Registration { token, fsname, target }, nids) {
+        match self.probes.park(now.time, registration, nids) {
             Some(probe) => out.push(Output::Probe(probe)),
             None => self.refuse(now, token, Status::Again),
         }
@@ -437,14 +440,19 @@ impl<M: MetaStore> Mgs<M> {
     /// What was found where the target of a registration was before.
     fn on_probed(&mut self, now: Now, registration: Registration, found: Vec<Found>, out: &mut Vec<Output>) {
         let Some(at) = registration.elsewhere(found) else { return self.accept(now, registration, out) };
-        let Registration { token, fsname, target } = registration;
+        let Registration { token, fsname, target, .. } = registration;
         let (target, copy_at) = (target.id, target.nids);
         out.push(Output::Event(MgsEvent::CopyRefused { fsname, target, at, copy_at }));
         self.refuse(now, token, Status::Busy);
     }
 
     fn accept(&mut self, now: Now, registration: Registration, out: &mut Vec<Output>) {
-        let Registration { token, fsname, mut target } = registration;
+        let Registration { token, fsname, mut target, claim } = registration;
+        if let Some(known) = self.starts.newer(&fsname, &target, &claim.starts) {
+            let target = target.id;
+            out.push(Output::Event(MgsEvent::OutdatedRefused { fsname, target, known }));
+            return self.answer(now, token, MgsReply::Outdated { known });
+        }
         let mut config = self.configs.get(&fsname).cloned().unwrap_or_default();
         config.fsname.clone_from(&fsname);
         let id = target.id;
@@ -457,16 +465,21 @@ impl<M: MetaStore> Mgs<M> {
                 }
                 keep_other_nodes(&mut target.nids, &known.nids);
                 if *known == target {
-                    return self.answer_config(now, token, config);
+                    let batch = self.starts.note(&fsname, &target, &claim.starts);
+                    return match batch.is_empty() {
+                        true => self.answer_config(now, token, config),
+                        false => self.commit(now, token, batch, MgsReply::Config(config)),
+                    };
                 }
-                *known = target;
+                *known = target.clone();
             }
             Err(_) if config.targets.len() >= TARGET_COUNT_MAX => {
                 return self.refuse(now, token, Status::NoSpace);
             }
-            Err(index) => config.targets.insert(index, target),
+            Err(index) => config.targets.insert(index, target.clone()),
         }
-        if let Some(version) = self.change(now, token, config) {
+        let starts = self.starts.note(&fsname, &target, &claim.starts);
+        if let Some(version) = self.change_with(now, token, config, starts) {
             out.push(Output::Event(MgsEvent::Registered { fsname, target: id, version }));
         }
     }
@@ -539,14 +552,24 @@ impl<M: MetaStore> Mgs<M> {
     }
 
     /// Stores a new version, answers with it when it is durable, and tells those who wait. `None`: refused.
-    fn change(&mut self, now: Now, token: Token, mut config: ClusterConfig) -> Option<u64> {
+    fn change(&mut self, now: Now, token: Token, config: ClusterConfig) -> Option<u64> {
+        self.change_with(now, token, config, Batch::new())
+    }
+
+    /// The same together with other rows.
+    fn change_with(
+        &mut self,
+        now: Now,
+        token: Token,
+        mut config: ClusterConfig,
+        mut batch: Batch,
+    ) -> Option<u64> {
         config.version += 1;
         let row = encode(&config);
         if row.len() > CONFIG_BYTES_MAX {
             self.refuse(now, token, Status::NoSpace);
             return None;
         }
-        let mut batch = Batch::new();
         batch.put(CONFIGS, config.fsname.as_bytes(), &row);
         let reply = Reply::Mgs(MgsReply::Config(config.clone()));
         let core_out = &mut self.core_out;
@@ -619,6 +642,9 @@ impl<M: MetaStore> Machine for Mgs<M> {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        if self.core.is_outdated() {
+            return;
+        }
         // Who is not answered can renew nothing.
         let is_deaf = !self.is_active(now) || self.core.is_slow_to_listen(now.time, leases::DEAF_MAX);
         if self.leases.on_turn(now.time, is_deaf) {

@@ -51,20 +51,9 @@ impl Owners {
     /// # Errors
     /// If the store fails or a row is damaged.
     pub fn read(store: &dyn MetaStore, now: Time, grace: Duration) -> Result<Owners, StoreError> {
-        let mut owned = BTreeMap::new();
-        let mut damaged = None;
-        let end = vec![0xff; store::KEY_BYTES_MAX];
-        store.scan(OWNERS, &[], &end, usize::MAX, &mut |key, value| {
-            match parse_key(key).zip(decode(value)) {
-                Some((name, row)) => drop(owned.insert(name, Owned { row, until: now.after(grace) })),
-                None => damaged = Some(key.to_vec()),
-            }
-            damaged.is_none()
-        })?;
-        match damaged {
-            Some(key) => Err(StoreError::CorruptRow { table: OWNERS, key }),
-            None => Ok(Owners { owned }),
-        }
+        let rows = row::read_named(store, OWNERS, decode)?.into_iter();
+        let owned = rows.map(|(name, row)| (name, Owned { row, until: now.after(grace) })).collect();
+        Ok(Owners { owned })
     }
 
     /// While somebody owns something, turns show that this process runs.
@@ -140,13 +129,8 @@ impl Owners {
     }
 }
 
-fn put(batch: &mut Batch, (fsname, target): &(String, TargetId), row: &Row) {
-    batch.put(OWNERS, format!("{fsname}\0{target}").as_bytes(), &row::encode(row));
-}
-
-fn parse_key(key: &[u8]) -> Option<(String, TargetId)> {
-    let (fsname, target) = std::str::from_utf8(key).ok()?.split_once('\0')?;
-    Some((fsname.to_owned(), target.parse().ok()?))
+fn put(batch: &mut Batch, name: &(String, TargetId), row: &Row) {
+    batch.put(OWNERS, &row::name_key(name), &row::encode(row));
 }
 
 fn decode(value: &[u8]) -> Option<Row> {

@@ -7,6 +7,7 @@
 use base::{ClientId, Duration, TargetConfig, TargetId, Time};
 use std::collections::BTreeMap;
 use target::Token;
+use wire::Claim;
 
 /// How long a registration waits for what was found.
 pub const PROBE_WAIT: Duration = Duration::from_secs(2);
@@ -42,6 +43,7 @@ pub(crate) struct Registration {
     pub token: Token,
     pub fsname: String,
     pub target: TargetConfig,
+    pub claim: Claim,
 }
 
 impl Registration {

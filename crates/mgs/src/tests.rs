@@ -31,6 +31,7 @@ fn world() -> World {
     let import = Import::new(ImportOptions {
         client: ClientId(5),
         incarnation: 1,
+        starts: Vec::new(),
         fsname: "any".into(),
         nid: "test".into(),
         target: TargetId::MGT,
@@ -146,7 +147,10 @@ impl World {
 
     fn register(&mut self, fsname: &str, id: TargetId, uuid: u128) -> Result<MgsReply, Status> {
         let target = TargetConfig { id, uuid, nids: vec!["127.0.0.1:7988".into()], is_active: true };
-        self.ask(MgsRequest::Register { fsname: fsname.into(), target, is_taken: false }, Kind::Modifying)
+        self.ask(
+            MgsRequest::Register { fsname: fsname.into(), target, claim: wire::Claim::default() },
+            Kind::Modifying,
+        )
     }
 }
 
@@ -255,7 +259,7 @@ fn a_target_keeps_the_addresses_of_its_other_nodes() {
     let mut register = |nids: &[&str]| {
         let nids = nids.iter().map(|nid| (*nid).to_owned()).collect();
         let target = TargetConfig { id: TargetId::ost(0), uuid: 9, nids, is_active: true };
-        let request = MgsRequest::Register { fsname: "nodes".into(), target, is_taken: false };
+        let request = MgsRequest::Register { fsname: "nodes".into(), target, claim: wire::Claim::default() };
         match world.ask(request, Kind::Modifying) {
             Ok(MgsReply::Config(config)) => config.targets[0].nids.join(" "),
             other => panic!("{other:?}"),

@@ -9,7 +9,8 @@ use crate::rows;
 use crate::stats::OssStats;
 use base::limits::{LEASE, RECOVERY_WINDOW, SYNC_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
 use base::{
-    ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, WallTime,
+    ClientId, Duration, Endpoint, LockId, Machine, Now, ObjectId, Start, Status, TargetId, TargetKind, Time,
+    Transno, WallTime,
 };
 use bytes::Bytes;
 use ldlm::{Claimed, LockOutput, LockSpace, OpId};
@@ -75,6 +76,13 @@ pub enum Input {
     },
     /// An operator wants the absent to be waited for no longer.
     AbortRecovery,
+    /// The management server has taken this OST: it knows of no later start.
+    Confirmed,
+    /// Somebody knows of a later start of this OST.
+    Outdated {
+        by: Endpoint,
+        known: Start,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -245,6 +253,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     /// Starts to count anew.
     pub fn clear_stats(&mut self, now: Now) {
         self.stats = OssStats { since: now.wall, ..OssStats::default() };
+    }
+
+    /// As `Core::await_word`.
+    pub fn await_word(&mut self, until: Time) {
+        self.core.await_word(until);
     }
 
     pub fn set_recovery_window(&mut self, window: Duration) {
@@ -534,6 +547,9 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        if self.core.is_outdated() {
+            return;
+        }
         let mut effects = Effects::default();
         match input {
             Input::Frame(frame) => {
@@ -554,6 +570,8 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
                 self.core.on_lapsed(now, at, life, is_holder, &mut effects.core);
             }
             Input::AbortRecovery => self.core.abort_recovery(now, &mut effects.core),
+            Input::Confirmed => self.core.on_word(now, &mut effects.core),
+            Input::Outdated { by, known } => self.core.on_outdated(now, by, known, &mut effects.core),
         }
         self.settle(now, effects, out);
         self.note_held();

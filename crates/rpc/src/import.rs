@@ -118,6 +118,8 @@ pub struct Import {
     state: ImportState,
     session: u64,
     target_epoch: Epoch,
+    /// When that one was started, if it says so.
+    target_at: WallTime,
     /// That the management server has told of.
     announced_epoch: Epoch,
     connecting: Option<Connecting>,
@@ -168,6 +170,7 @@ impl Import {
             state: ImportState::Idle,
             session: 0,
             target_epoch: Epoch::ZERO,
+            target_at: WallTime::default(),
             announced_epoch: Epoch::ZERO,
             connecting: None,
             replay: Replay::default(),

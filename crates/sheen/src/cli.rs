@@ -42,6 +42,8 @@ pub enum Command {
     Mkfs(Mkfs),
     /// Bring the directory of a target that nobody serves from an older disk format to the one of this program
     Upgrade(Upgrade),
+    /// Say that a target put back from an older copy is the newest that is left; what was done since is lost
+    Restored(Restored),
     /// Mount a file system
     Mount(Mount),
     /// Make everything durable and unmount
@@ -380,6 +382,16 @@ pub struct Mkfs {
 #[derive(Debug, Args)]
 pub struct Upgrade {
     /// Directories of targets, or of a cluster of `up`; former metadata are kept in format-N beside the new ones
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Who served these targets with --failover, on this machine or another one, cannot write to them any more: it is ended or fenced
+    #[arg(long)]
+    pub fenced: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Restored {
+    /// Directories of targets that were put back from a copy, which is not the newest that others have met
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Who served these targets with --failover, on this machine or another one, cannot write to them any more: it is ended or fenced

@@ -32,6 +32,7 @@ mod params;
 mod path_words;
 mod pools;
 mod progress;
+mod restored;
 mod say;
 mod serve_file;
 mod served;
@@ -104,6 +105,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Failover(arguments) => lctl::failover(arguments),
         Command::Mkfs(arguments) => mkfs::mkfs(arguments),
         Command::Upgrade(arguments) => upgrade::upgrade(arguments),
+        Command::Restored(arguments) => restored::restored(arguments),
         Command::Mount(arguments) => node::mount(arguments),
         Command::Umount(arguments) => status::umount(arguments),
         Command::InstallHelpers(arguments) => helpers::install(arguments),

@@ -13,12 +13,12 @@ use crate::mount::options::Choices;
 use crate::mount::unsaved::{self, Patience, Silence};
 use crate::mount::{Mount, Surroundings};
 use crate::served::Record;
-use crate::target_dir::{Label, TargetDir};
+use crate::target_dir::TargetDir;
 use crate::targets::{self, InEtcd, Target, Targets};
 use crate::{alive, health, metrics, nid, params, pools, status, sys};
 use anyhow::{Context, Result, bail};
-use base::{ClusterConfig, Duration, Epoch, TargetConfig, TargetId, TargetKind, Time};
-use client::mgc::{self, Mgc};
+use base::{ClusterConfig, Duration, Epoch, TargetConfig, TargetId, Time};
+use client::mgc::{self, Mgc, Registration};
 use management::Known;
 use net::{Helpers, Owner, Router, Timer};
 use start::start_helpers;
@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use wire::Life;
+use wire::{Claim, Life};
 
 /// How long the end of an MDT waits for the answers of others to its goodbye, and a client for that of the management server. They come with a
 /// sync of each; one that does not come costs nothing but a recovery in which that MDT is waited for, or a session that ends by itself.
@@ -61,11 +61,12 @@ pub struct Node {
     telling: Mutex<()>,
 }
 
-fn registrations(dirs: &[Label], addresses: &[String]) -> Vec<TargetConfig> {
-    let served = dirs.iter().filter(|dir| dir.id.kind != TargetKind::Mgt);
-    served
-        .map(|dir| TargetConfig { id: dir.id, uuid: dir.uuid, nids: addresses.to_vec(), is_active: true })
-        .collect()
+fn registration(target: &Target, addresses: &[String], is_taken: bool) -> Registration {
+    let (id, uuid, nids) = (target.id, target.uuid(), addresses.to_vec());
+    Registration {
+        target: TargetConfig { id, uuid, nids, is_active: true },
+        claim: Claim { is_taken, starts: target.starts().to_vec() },
+    }
 }
 
 impl Node {
@@ -292,7 +293,7 @@ impl Node {
             pid: 0,
             recovery: target.recovery(),
             owner: failover.and_then(|failover| failover.owner(target.id)),
-            alert: self.elsewhere(target.id).or_else(|| target.trouble()),
+            alert: self.barred(target).or_else(|| target.trouble()),
             unserved: target.damage(),
         });
         let refused = self.targets.refused().iter().map(|refused| TargetStatus {
@@ -312,7 +313,7 @@ impl Node {
 
     fn state_of(&self, target: &Target) -> &'static str {
         match target.state() {
-            state if state != status::FENCED && self.elsewhere(target.id).is_some() => status::REFUSED,
+            state if state != status::FENCED && self.barred(target).is_some() => status::REFUSED,
             "active" if self.is_hidden(target.id) => status::WAITING,
             state => state,
         }
@@ -321,7 +322,7 @@ impl Node {
     /// Why targets of this process are not served, a line for each.
     pub(super) fn refusals(&self) -> Vec<String> {
         let refused = self.targets.refused().iter().map(|refused| refused.why.clone());
-        refused.chain(self.all_elsewhere()).collect()
+        refused.chain(self.targets.iter().filter_map(|target| self.barred(target))).collect()
     }
 
     /// What it serves is missed when it dies.
@@ -378,7 +379,6 @@ impl Node {
     /// # Errors
     /// As `targets::start`; this process ends.
     pub fn serve_one_more(&self, index: usize, dir: TargetDir, in_etcd: Option<InEtcd>) -> Result<()> {
-        let registrations = registrations(&[dir.label()], &self.addresses);
         let nid = self.own_nid();
         let shared =
             targets::Shared { router: &self.router, timer: &self.timer, nid: &nid, no_sync: self.no_sync };
@@ -390,6 +390,7 @@ impl Node {
             bail!("this process ends");
         }
         let id = target.id;
+        let registration = (id != TargetId::MGT).then(|| registration(&target, &self.addresses, true));
         self.targets.fill(index, target);
         let is_meant = |target: &&Target| target.id == id;
         if let Some(target) = self.targets.iter().find(is_meant) {
@@ -397,7 +398,7 @@ impl Node {
         }
         drop(is_stopping);
         if let Some(mgc) = self.mgc.get() {
-            registrations.into_iter().for_each(|target| mgc.submit(mgc::Input::Register(target)));
+            registration.into_iter().for_each(|registration| mgc.submit(mgc::Input::Register(registration)));
         }
         // Nobody waits for it: other targets may stand still with their devices.
         self.want_params();

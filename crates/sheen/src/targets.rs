@@ -1,5 +1,6 @@
 //! The targets of this process: each a machine on its stores, with an owner.
 
+mod barrier;
 mod door;
 mod mgs_rows;
 mod prober;
@@ -10,9 +11,10 @@ use crate::memory;
 use crate::params;
 use crate::status;
 use crate::target_dir::TargetDir;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use barrier::Barrier;
 use base::limits::RECOVERY_WINDOW;
-use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind, Time};
+use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Start, TargetId, TargetKind, Time};
 use door::Door;
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
@@ -34,6 +36,11 @@ use wire::{Frame, Life};
 /// for processes that may be gone for ever.
 const MGS_RECOVERY_WINDOW: Duration = Duration::from_millis(200);
 
+/// Between two looks whether the start of a target is durable.
+const BEGUN_INTERVAL: std::time::Duration = std::time::Duration::from_micros(500);
+/// How long a target that starts waits for the management server to say whether it is the newest copy.
+const WORD_WAIT: Duration = Duration::from_millis(500);
+
 pub type MgsOwner = Arc<Owner<Mgs<MgsRows>>>;
 pub type MdsOwner = Arc<Owner<Mds<MetaDisk>>>;
 pub type OssOwner = Arc<Owner<Oss<MetaDisk, ObjectDisk>>>;
@@ -53,8 +60,9 @@ pub struct Target {
     is_fenced: Arc<AtomicBool>,
     /// Who comes to it.
     door: Arc<dyn Port>,
-    /// Nobody comes to it, and nothing that it says leaves.
-    is_barred: Arc<AtomicBool>,
+    barrier: Arc<Barrier>,
+    /// What it says of itself to others: its last starts, this one the last.
+    starts: Vec<Start>,
     trouble: Trouble,
     router: Arc<Router>,
     _dir: TargetDir,
@@ -165,9 +173,9 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     let open = || open_meta(&dir, shared.no_sync, hook.notice());
     let now = net::clock::now();
     let device = device_number(&dir.path).with_context(cannot)?;
-    let (trouble, is_barred) = (Trouble::default(), Arc::<AtomicBool>::default());
+    let (trouble, barrier) = (Trouble::default(), Arc::new(Barrier::new(dir.id, &dir.path)));
     let (mut disk, mut objects) = (None, None);
-    let epoch;
+    let (epoch, starts);
     let meta: Arc<dyn MetaStore>;
     let served = match dir.id.kind {
         TargetKind::Mgt => {
@@ -183,9 +191,10 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             }
             let machine = Mgs::open(rows, options).with_context(cannot)?;
             epoch = machine.core().epoch();
+            starts = machine.core().lineage().starts().to_vec();
             let prober = Arc::new(Prober::default());
             let asking = Arc::clone(&prober);
-            let perform = perform(&dir, shared, &is_barred);
+            let perform = perform(&dir, shared, &barrier);
             let perform = move |output| match output {
                 mgs::Output::Probe(probe) => asking.start(probe),
                 output => perform(output),
@@ -209,9 +218,11 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             };
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
-            let machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
+            let mut machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
+            machine.await_word(now.time.after(WORD_WAIT));
             epoch = machine.core().epoch();
-            let perform = perform(&dir, shared, &is_barred);
+            starts = machine.core().lineage().starts().to_vec();
+            let perform = perform(&dir, shared, &barrier);
             Served::Mds(own(machine, shared, || mds::Input::Tick, mds::Input::Frame, perform))
         }
         TargetKind::Ost => {
@@ -227,9 +238,11 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
-            let machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
+            let mut machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
+            machine.await_word(now.time.after(WORD_WAIT));
             epoch = machine.core().epoch();
-            let perform = perform(&dir, shared, &is_barred);
+            starts = machine.core().lineage().starts().to_vec();
+            let perform = perform(&dir, shared, &barrier);
             Served::Oss(own(machine, shared, || oss::Input::Tick, oss::Input::Frame, perform))
         }
     };
@@ -251,12 +264,14 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
         objects,
         is_fenced: Arc::default(),
         door,
-        is_barred,
+        barrier,
+        starts,
         trouble,
         router,
         _dir: dir,
     };
     target.fill_hook(&hook);
+    target.wait_begun()?;
     target.open();
     tracing::info!(target = %target.id, dir = %target.path.display(), "serving");
     Ok(target)
@@ -314,10 +329,16 @@ fn device_number(path: &Path) -> Result<u64> {
 
 /// An output is a frame to send or an event to log.
 trait Perform {
+    fn core_event(&self) -> Option<&CoreEvent>;
+
     fn frame(self, target: TargetId) -> Option<Frame>;
 }
 
 impl Perform for mgs::Output {
+    fn core_event(&self) -> Option<&CoreEvent> {
+        if let mgs::Output::Event(MgsEvent::Core(event)) = self { Some(event) } else { None }
+    }
+
     fn frame(self, target: TargetId) -> Option<Frame> {
         match self {
             mgs::Output::Send(frame) => return Some(frame),
@@ -329,6 +350,10 @@ impl Perform for mgs::Output {
 }
 
 impl Perform for mds::Output {
+    fn core_event(&self) -> Option<&CoreEvent> {
+        if let mds::Output::Event(MdsEvent::Core(event)) = self { Some(event) } else { None }
+    }
+
     fn frame(self, target: TargetId) -> Option<Frame> {
         match self {
             mds::Output::Send(frame) => return Some(frame),
@@ -339,6 +364,10 @@ impl Perform for mds::Output {
 }
 
 impl Perform for oss::Output {
+    fn core_event(&self) -> Option<&CoreEvent> {
+        if let oss::Output::Event(OssEvent::Core(event)) = self { Some(event) } else { None }
+    }
+
     fn frame(self, target: TargetId) -> Option<Frame> {
         match self {
             oss::Output::Send(frame) => return Some(frame),
@@ -352,11 +381,15 @@ impl Perform for oss::Output {
 fn perform<O: Perform>(
     dir: &TargetDir,
     shared: &Shared<'_>,
-    is_barred: &Arc<AtomicBool>,
+    barrier: &Arc<Barrier>,
 ) -> impl Fn(O) + Send + Sync + use<O> {
-    let (id, sending, is_barred) = (dir.id, Arc::clone(shared.router), Arc::clone(is_barred));
+    let (id, sending, barrier) = (dir.id, Arc::clone(shared.router), Arc::clone(barrier));
     move |output: O| {
-        if let Some(frame) = output.frame(id).filter(|_| !is_barred.load(Ordering::Acquire)) {
+        if let Some(CoreEvent::Outdated { by, known }) = output.core_event() {
+            barrier.set_outdated(*by, *known);
+            sending.remove_local(Endpoint::Target(id));
+        }
+        if let Some(frame) = output.frame(id).filter(|_| !barrier.is_closed()) {
             sending.send(frame);
         }
     }
@@ -502,6 +535,52 @@ impl Target {
         }
     }
 
+    /// By which the configuration knows it.
+    pub fn uuid(&self) -> u128 {
+        self._dir.uuid
+    }
+
+    /// Its last starts, this one the last.
+    pub fn starts(&self) -> &[Start] {
+        &self.starts
+    }
+
+    /// Others hear of this start when it is durable, so that none of another time has its epoch.
+    fn wait_begun(&self) -> Result<()> {
+        let up_to = self.meta.applied();
+        while self.meta.durable() < up_to {
+            if self.meta.pressure().poisoned {
+                bail!("the device under {} failed to keep that {} was started", self.path.display(), self.id);
+            }
+            std::thread::sleep(BEGUN_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// The management server knows of no later start.
+    pub fn confirm(&self) {
+        match &self.served {
+            Served::Mgs(_) => {}
+            Served::Mds(owner) => owner.post(mds::Input::Confirmed),
+            Served::Oss(owner) => owner.post(oss::Input::Confirmed),
+        }
+    }
+
+    /// Somebody knows of a later start.
+    pub fn on_outdated(&self, by: Endpoint, known: Start) {
+        self.barrier.set_outdated(by, known);
+        match &self.served {
+            Served::Mgs(_) => {}
+            Served::Mds(owner) => owner.post(mds::Input::Outdated { by, known }),
+            Served::Oss(owner) => owner.post(oss::Input::Outdated { by, known }),
+        }
+    }
+
+    /// That it is an older copy, and what to do.
+    pub fn outdated(&self) -> Option<&str> {
+        self.barrier.outdated()
+    }
+
     /// The connection to another target has ended.
     pub fn on_connection_lost(&self, lost: TargetId) {
         if let Served::Mds(owner) = &self.served {
@@ -549,7 +628,7 @@ impl Target {
     /// the caller, which must not stand still with the target.
     pub fn say_goodbye(&self) -> bool {
         match &self.served {
-            Served::Mds(owner) if !self.has_failed() && !self.is_barred.load(Ordering::Acquire) => {
+            Served::Mds(owner) if !self.has_failed() && !self.barrier.is_closed() => {
                 owner.post(mds::Input::Leave);
                 true
             }
@@ -567,13 +646,16 @@ impl Target {
 
     /// Whoever comes is served, and whom it calls hears it.
     pub fn open(&self) {
-        self.is_barred.store(false, Ordering::Release);
+        self.barrier.set_elsewhere(false);
+        if self.barrier.is_closed() {
+            return;
+        }
         self.router.add_local(Endpoint::Target(self.id), Arc::clone(&self.door));
     }
 
     /// Another process serves it: here it is as if it were not served at all.
     pub fn bar(&self) {
-        self.is_barred.store(true, Ordering::Release);
+        self.barrier.set_elsewhere(true);
         self.leave();
     }
 
@@ -640,7 +722,14 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         CoreEvent::UnknownRequest { client, opcode } => {
             tracing::info!(%target, %client, %opcode, "a newer version asks for what this one does not know");
         }
-        CoreEvent::Executed { .. } => {}
+        CoreEvent::WentBack { client, committed, kept } => {
+            tracing::error!(
+                %target, %client, %committed, %kept,
+                "what was durable is not there after a restart: its device has lost it, or this is an older copy; what is missing is lost"
+            );
+        }
+        // The barrier has said so.
+        CoreEvent::Outdated { .. } | CoreEvent::Executed { .. } => {}
     }
 }
 
@@ -652,6 +741,9 @@ fn log_mgs_event(target: TargetId, event: &MgsEvent) {
         }
         MgsEvent::RegistrationRefused { fsname, target } => {
             tracing::warn!(fsname, %target, "refused: another target has this index");
+        }
+        MgsEvent::OutdatedRefused { fsname, target, known } => {
+            tracing::warn!(fsname, %target, "refused: an older copy, which knows nothing of {known}");
         }
         MgsEvent::CopyRefused { fsname, target, at, copy_at } => {
             let copy_at = copy_at.join(",");

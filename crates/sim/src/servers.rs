@@ -43,7 +43,7 @@ const CALLER_MARK: u128 = 1 << 121;
 
 /// A session with the management server. What it says of the configuration is not followed: that is handed in.
 pub fn new_mgc(caller: ClientId, registrations: Vec<TargetConfig>) -> Mgc {
-    Mgc::new(caller, FSNAME, "sim", registrations)
+    Mgc::new(caller, FSNAME, "sim", registrations.into_iter().map(mgc::Registration::from).collect())
 }
 
 /// One target with its disks. The disks stay when the machine dies.

@@ -7,6 +7,7 @@ pub mod decoders;
 mod held;
 pub mod inspect;
 mod kept;
+mod lineage;
 mod manifest;
 mod named;
 mod order;
@@ -14,16 +15,18 @@ mod output;
 mod queue;
 mod recovery;
 mod requests;
+pub mod restored;
 mod roll;
 mod rows;
 mod session;
 
 use base::fault::{Fault, planted};
 use base::limits;
-use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, TargetId, Time, Transno, Xid};
+use base::{ClientId, Duration, Endpoint, Epoch, Now, Start, Status, TargetId, Time, Transno, Xid};
 use begun::Begun;
 use bytes::Bytes;
 use held::HeldFrames;
+use lineage::Remembered;
 use recovery::{Awaited, Recovery};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,6 +35,7 @@ use wire::{Callback, Frame, FrameKind, Life, Reply};
 
 pub use counts::RequestCounts;
 pub use kept::Kept;
+pub use lineage::{Lineage, STARTS_KEPT};
 pub use output::{CoreEvent, CoreOutput, During, EvictReason, Gone, Token, Work, nothing_owed};
 pub use recovery::{Missing, RecoveryReport};
 
@@ -146,6 +150,7 @@ pub struct Core<M: MetaStore> {
     /// The row that raised the epoch; nothing is served before it is durable.
     open_at: Transno,
     is_open: bool,
+    remembered: Remembered,
     recovery: Option<Recovery>,
     recovery_hard: Duration,
     last_recovery: RecoveryReport,
@@ -210,6 +215,9 @@ impl<M: MetaStore> Core<M> {
         let begun_bytes = begun::Total::default();
         exports.values_mut().for_each(|export| export.begun = Begun::counted_in(&begun_bytes));
         let epoch = state.epoch.next();
+        let mut batch = Batch::new();
+        let this = Start { epoch, at: options.now.wall };
+        let remembered = Remembered::begin(store.as_ref(), this, base, &mut batch)?;
         let mut core = Core {
             store,
             epoch,
@@ -220,6 +228,7 @@ impl<M: MetaStore> Core<M> {
             last_worth_marking: Transno::ZERO,
             open_at: Transno::ZERO,
             is_open: false,
+            remembered,
             recovery: None,
             recovery_hard: limits::RECOVERY_HARD,
             last_recovery: RecoveryReport::default(),
@@ -239,7 +248,6 @@ impl<M: MetaStore> Core<M> {
             options,
         };
         core.begin_recovery(base, is_lossless);
-        let mut batch = Batch::new();
         rows::put_state(&mut batch, &core.state_row());
         if core.options.has_external_data {
             rows::put_last_mark(&mut batch, epoch, if is_lossless { applied } else { mark });
@@ -253,6 +261,9 @@ impl<M: MetaStore> Core<M> {
     pub fn on_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<CoreOutput>) {
         self.now = now;
         self.settle(out);
+        if self.remembered.is_outdated {
+            return;
+        }
         let is_for_us = frame.kind == FrameKind::Request && frame.dst == Endpoint::Target(self.options.id);
         if !is_for_us {
             return;
@@ -416,7 +427,8 @@ impl<M: MetaStore> Core<M> {
         let window = self.recovery.as_ref().filter(|_| self.is_somebody_awaited());
         let window = window.map(|recovery| recovery.deadline);
         let silence = (!self.exports.is_empty()).then_some(self.next_silence_check);
-        [self.kick_at, window, silence].into_iter().flatten().min()
+        let word = self.remembered.word_awaited_until().filter(|_| !self.is_open);
+        [self.kick_at, window, silence, word].into_iter().flatten().min()
     }
 
     /// Ends a client's session against its will, by a decision (`EvictReason::is_decided`). `CoreOutput::Evicted` follows.
@@ -685,8 +697,12 @@ impl<M: MetaStore> Core<M> {
 
     /// The fixed tail of every input: what became durable, and what follows from it.
     fn settle(&mut self, out: &mut Vec<CoreOutput>) {
+        if self.remembered.is_outdated {
+            return;
+        }
         if !self.is_open {
-            if self.store.durable() < self.open_at {
+            let is_awaited = self.remembered.word_awaited_until().is_some_and(|until| until > self.now.time);
+            if is_awaited || !self.has_begun() {
                 return;
             }
             self.is_open = true;

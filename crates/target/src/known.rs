@@ -31,7 +31,7 @@ pub fn is_version(value: &[u8], version: u8) -> bool {
 }
 
 /// Tables of `Core`. The rest of their rows is read before anything is changed.
-const OF_CORE: [Kind; 4] = [
+const OF_CORE: [Kind; 6] = [
     Kind { table: inspect::TABLES[0], name: "mark", look: Look::Nowhere },
     Kind { table: inspect::TABLES[1], name: "client", look: Look::Nowhere },
     Kind { table: inspect::TABLES[2], name: "answer", look: Look::Nowhere },
@@ -40,6 +40,8 @@ const OF_CORE: [Kind; 4] = [
         name: "state",
         look: Look::All(|key, value| inspect::read(inspect::TABLES[3], key, value).is_ok()),
     },
+    Kind { table: inspect::TABLES[4], name: "start", look: Look::Nowhere },
+    Kind { table: inspect::TABLES[5], name: "start", look: Look::Nowhere },
 ];
 
 /// Looks at the rows of a target with these tables beside those of `Core`. Nothing is changed.

@@ -14,8 +14,8 @@ pub mod space;
 
 pub use crate::cancels::CancelQueue;
 pub use crate::core::{
-    Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Kept, Missing, RecoveryReport,
-    RequestCounts, Token, Work, nothing_owed,
+    Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Kept, Lineage, Missing,
+    RecoveryReport, RequestCounts, Token, Work, nothing_owed,
 };
 pub use crate::grants::Grants;
 pub use crate::space::statfs_of;

@@ -1,5 +1,6 @@
 //! When something was read: told with what a client sends anyway.
 
+use crate::tail;
 use base::{Fid, WallTime};
 use borsh::io::{Read, Result, Write};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -17,23 +18,16 @@ pub struct Access {
 /// Accesses in one request.
 pub const ACCESSES_MAX: usize = 256;
 
-/// What stands in front of them, so that nothing else behind a body is taken for them.
-const MARK: [u8; 4] = *b"ACC1";
+const MARK: tail::Mark = *b"ACC1";
 
 /// At the end of a body: who does not know them skips them, and where there are none nothing is written.
 pub(crate) fn serialize<W: Write>(accesses: &Vec<Access>, writer: &mut W) -> Result<()> {
-    if accesses.is_empty() { Ok(()) } else { (MARK, accesses).serialize(writer) }
+    if accesses.is_empty() { Ok(()) } else { tail::write(MARK, accesses, writer) }
 }
 
 /// A body that ends before them has none, and neither has one that goes on with something else.
 pub(crate) fn deserialize<R: Read>(reader: &mut R) -> Result<Vec<Access>> {
-    for expected in MARK {
-        let mut byte = [0];
-        if reader.read(&mut byte)? == 0 || byte != [expected] {
-            return Ok(Vec::new());
-        }
-    }
-    Vec::deserialize_reader(reader)
+    Ok(tail::read(MARK, reader)?.unwrap_or_default())
 }
 
 #[cfg(test)]

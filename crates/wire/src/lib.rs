@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod claim;
 pub mod frame;
 pub mod hint;
 pub mod lock;
@@ -18,9 +19,11 @@ pub mod ost;
 pub mod peer;
 pub mod session;
 mod software;
-mod taken;
+mod starts;
+mod tail;
 mod unknown;
 
+pub use claim::Claim;
 pub use frame::{Frame, FrameKind, WireError, flags};
 pub use hint::{ComponentHint, LayoutHint};
 pub use lock::{LockGrant, LockMode, LockPolicy, LockRequest, Resource};
@@ -29,7 +32,7 @@ pub use mdt::{MdtReply, MdtRequest};
 pub use mgs::{Life, MgsReply, MgsRequest, Ownership, PoolChange, TargetOwner};
 pub use ost::{OstReply, OstRequest};
 pub use peer::{PeerReply, PeerRequest};
-pub use session::{ConnectReply, ConnectRequest};
+pub use session::{ConnectReply, ConnectRequest, Starts};
 pub use unknown::Opcode;
 
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -81,7 +84,7 @@ impl Request {
     pub const DISCONNECT: Request = Request::Disconnect { accesses: Vec::new() };
 }
 
-/// Body of a reply frame whose status is `Ok` (others have an empty body).
+/// Body of a reply frame whose status is `Ok`, or `Outdated` (others have an empty body).
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
 #[borsh(use_discriminant = true)]
 #[repr(u8)]
@@ -93,6 +96,11 @@ pub enum Reply {
     ServedBy {
         process: base::ClientId,
     } = 2,
+    /// Beside `Status::Outdated`: who asked, as it called itself, and the start of it that the answerer knows.
+    Outdated {
+        caller: base::Start,
+        known: base::Start,
+    } = 3,
     Locked(LockGrant) = 10,
     Mdt(MdtReply) = 20,
     Ost(OstReply) = 30,

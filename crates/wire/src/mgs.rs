@@ -1,6 +1,7 @@
 //! Requests to the management server.
 
-use base::{ClientId, ClusterConfig, Epoch, PoolName, TargetConfig, TargetId};
+use crate::claim::Claim;
+use base::{ClientId, ClusterConfig, Epoch, PoolName, Start, TargetConfig, TargetId};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -10,13 +11,13 @@ pub enum MgsRequest {
     /// Answered at once when the configuration is newer than `known_version`, else when it changes or after a few
     /// seconds. -> Config
     GetConfig { fsname: String, known_version: u64 } = 1,
-    /// A target says where it is, each time it starts. Where it was before somebody may serve it still: he is asked, unless the target
-    /// `is_taken`, by a server that owns it. -> Config, or `Busy`
+    /// A target says where it is, each time it starts. Where it was before somebody may serve it still: he is asked, unless it
+    /// is taken by a server that owns it. -> Config, Outdated, or `Busy`
     Register {
         fsname: String,
         target: TargetConfig,
-        #[borsh(serialize_with = "crate::taken::serialize", deserialize_with = "crate::taken::deserialize")]
-        is_taken: bool,
+        #[borsh(serialize_with = "crate::claim::serialize", deserialize_with = "crate::claim::deserialize")]
+        claim: Claim,
     } = 2,
     /// `lctl set_param -P`; an empty value takes the parameter out. -> Config
     SetParam { fsname: String, path: String, value: Option<String> } = 3,
@@ -89,4 +90,8 @@ pub enum MgsReply {
     Filesystems(Vec<String>) = 2,
     Lapsed(Vec<Life>) = 3,
     Ownerships(Vec<Ownership>) = 4,
+    /// A later start of the target is known than this copy of it knows.
+    Outdated {
+        known: Start,
+    } = 5,
 }

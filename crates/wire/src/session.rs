@@ -1,6 +1,6 @@
 //! Sessions: what is said at connect.
 
-use base::{ClientId, Epoch};
+use base::{ClientId, Epoch, Start, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// Features that both ends must name before either uses them.
@@ -61,6 +61,20 @@ pub struct ConnectRequest {
     pub nid: String,
     /// Uuid that the configuration names for the target; 0 when not known.
     pub target_uuid: u128,
+    /// Who does not know it skips it.
+    #[borsh(serialize_with = "crate::starts::serialize", deserialize_with = "crate::starts::deserialize")]
+    pub starts: Starts,
+}
+
+/// Starts of targets at both ends, by which a copy of one is told from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Starts {
+    /// Of a caller that is a target: its last ones, this one the last; empty of any other.
+    pub of_caller: Vec<Start>,
+    /// When the target, as `target_epoch`, was started.
+    pub target_at: WallTime,
+    /// Up to there the target has said that everything is durable; zero: it has said nothing yet.
+    pub committed: Transno,
 }
 
 /// What became of the client's state on the target.
@@ -88,10 +102,16 @@ pub struct ConnectReply {
     /// Nanoseconds since 1970 at the target, for file times.
     pub server_time_ns: i64,
     pub lease_ms: u32,
-    /// What the target runs, for operators; empty of one that does not say. The last of all: who does not know it skips it.
+    /// What the target runs, for operators; empty of one that does not say. Who does not know it skips it.
     #[borsh(
         serialize_with = "crate::software::serialize",
         deserialize_with = "crate::software::deserialize"
     )]
     pub software: String,
+    /// When the target was started, as `target_epoch`; 0 of one that does not say. Skipped likewise.
+    #[borsh(
+        serialize_with = "crate::starts::serialize_time",
+        deserialize_with = "crate::starts::deserialize_time"
+    )]
+    pub started_at: WallTime,
 }

@@ -182,7 +182,7 @@ fn of_very_many_clients_all_are_asked_about_in_turn() {
 fn who_keeps_no_lease_notices_it_by_the_question_that_is_open() {
     let mut process = Process::new();
     process.follows = true;
-    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Register(target(TargetId::ost(0)).into()));
     process.input(Input::Start);
     process.pass(Duration::from_secs(60));
     assert_eq!(process.unheard_count, 0, "an open question is answered in time");
@@ -207,7 +207,7 @@ fn set_param(value: &str) -> MgsRequest {
 /// A server whose change 5 is on its way, and hears nobody.
 fn cut_off_with_a_change() -> Process {
     let mut process = Process::new();
-    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Register(target(TargetId::ost(0)).into()));
     process.input(Input::Start);
     process.pass(Duration::from_secs(10));
     process.is_cut_off = true;
@@ -261,14 +261,14 @@ fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
 /// A process with a copy of OST0, which another one has registered elsewhere.
 fn with_a_copy() -> Process {
     let mut process = Process::new();
-    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Register(target(TargetId::ost(0)).into()));
     process.input(Input::Start);
     process.pass(Duration::from_secs(5));
     process.input(Input::Disconnect);
     process.pass(Duration::from_secs(1));
     assert!(std::mem::take(&mut process.registered) > 0);
     let copy = base::TargetConfig { nids: vec!["copy:7988".to_owned()], ..target(TargetId::ost(0)) };
-    process.mgc = Mgc::new(ClientId(78), "test", "there", vec![copy]);
+    process.mgc = Mgc::new(ClientId(78), "test", "there", vec![copy.into()]);
     process.is_served_elsewhere = true;
     process.input(Input::Start);
     process

@@ -6,7 +6,8 @@ use super::{Mds, MdsEvent, MdsOptions, Output, placing};
 use crate::rows::{self, Destroy, KnownTargets};
 use base::fault::{Fault, planted};
 use base::{
-    ClusterConfig, Duration, Endpoint, Fid, Now, ObjectId, Pool, Status, TargetId, TargetKind, Time, Transno,
+    ClusterConfig, Duration, Endpoint, Fid, Now, ObjectId, Pool, Start, Status, TargetId, TargetKind, Time,
+    Transno,
 };
 use bytes::Bytes;
 use ldlm::OpId;
@@ -139,12 +140,13 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub fn new(id: TargetId, incarnation: u64, options: &MdsOptions) -> Peers {
+    pub fn new(id: TargetId, starts: &[Start], options: &MdsOptions) -> Peers {
         let template = ImportOptions {
             client: Endpoint::Target(id).client_id(),
-            incarnation,
+            incarnation: starts.last().map_or(0, |this| this.epoch.0),
             fsname: options.fsname.clone(),
             nid: options.nid.clone(),
+            starts: starts.to_vec(),
             target: id,
             target_uuid: 0,
         };
@@ -227,6 +229,11 @@ impl Peers {
 impl<M: MetaStore> Mds<M> {
     /// Takes note of the file system's targets, and opens sessions with those that are new.
     pub(super) fn on_config(&mut self, now: Now, config: ClusterConfig, out: &mut Vec<Output>) {
+        if !self.core.has_begun() {
+            // Another incarnation may begin as the same epoch yet.
+            self.early_config = Some(config);
+            return;
+        }
         if config.version < self.config.version {
             return;
         }
@@ -459,6 +466,9 @@ impl<M: MetaStore> Mds<M> {
             | ImportOutput::State(_)
             | ImportOutput::Overdue
             | ImportOutput::AnswersAgain => {}
+            ImportOutput::Outdated(known) => {
+                self.core.on_outdated(now, Endpoint::Target(target), known, &mut self.core_out);
+            }
         }
     }
 

@@ -212,6 +212,7 @@ impl World {
         let import = |target: TargetId| {
             Import::new(ImportOptions {
                 client: id,
+                starts: Vec::new(),
                 incarnation,
                 fsname: "test".into(),
                 nid: "test".into(),
@@ -638,6 +639,13 @@ impl World {
         server.store.crash(kept_count);
         server.holdings.forget();
         self.restart(index);
+    }
+
+    /// That it has begun is durable, and nothing that comes later, if its disk is slow.
+    pub fn begin(&mut self, index: u16) {
+        self.servers[usize::from(index)].store.sync();
+        self.give(index, Input::Durable);
+        self.run();
     }
 
     /// The disk of a server fails at its next sync, which is now.

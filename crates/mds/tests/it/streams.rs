@@ -468,6 +468,7 @@ fn very_many_directories_are_forgotten_when_they_have_been_made() {
         }
     });
     assert!(is_started);
+    world.begin(0);
     world.pass_seconds(1);
     let counts = held_counts(&mut world);
     assert_eq!(counts.into_iter().sum::<usize>(), 60_000, "and none is released");
@@ -490,6 +491,7 @@ fn what_is_held_is_forgotten_only_when_everything_has_been_sent_again() {
     assert_eq!(held_counts(&mut world).iter().sum::<usize>(), 3);
     world.set_cut(0, 0, true);
     world.crash(0, 0);
+    world.begin(0);
     world.pass_seconds(1);
     let is_asking = |request: &Request| {
         matches!(request, Request::Peer(PeerRequest::TakeBack { .. } | PeerRequest::TakeBackPart { .. }))

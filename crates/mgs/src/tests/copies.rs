@@ -15,7 +15,7 @@ impl World {
     fn ost_at(&mut self, index: u16, nids: &[&str]) -> Ticket {
         let nids = nids.iter().map(|nid| (*nid).to_owned()).collect();
         let target = TargetConfig { id: TargetId::ost(index), uuid: 7, nids, is_active: true };
-        let request = MgsRequest::Register { fsname: "a".into(), target, is_taken: false };
+        let request = MgsRequest::Register { fsname: "a".into(), target, claim: wire::Claim::default() };
         self.submit(request, Kind::Modifying)
     }
 
@@ -145,7 +145,11 @@ fn what_a_server_has_taken_by_the_rules_of_failover_moves_at_once() {
     world.found = Some(at("a:1", OTHER));
     let nids = vec!["b:1".to_owned()];
     let target = TargetConfig { id: TargetId::ost(0), uuid: 7, nids, is_active: true };
-    let request = MgsRequest::Register { fsname: "a".into(), target, is_taken: true };
+    let request = MgsRequest::Register {
+        fsname: "a".into(),
+        target,
+        claim: wire::Claim { is_taken: true, ..wire::Claim::default() },
+    };
     assert!(matches!(world.ask(request, Kind::Modifying), Ok(MgsReply::Config(_))));
     assert_eq!(world.probes, []);
     assert_eq!(world.nids(0), ["b:1", "a:1"]);
@@ -161,6 +165,7 @@ fn a_management_server_that_was_restarted_asks_as_before() {
     let caller = ImportOptions {
         client: THIS,
         incarnation: 2,
+        starts: Vec::new(),
         fsname: "any".into(),
         nid: "test".into(),
         target: TargetId::MGT,

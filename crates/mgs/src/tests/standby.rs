@@ -178,7 +178,8 @@ fn nobody_is_told_of_a_configuration_that_could_be_lost() {
     world.register("a", TargetId::ost(0), 1).unwrap();
     let poll = world.submit(MgsRequest::GetConfig { fsname: "a".into(), known_version: 1 }, Kind::Plain);
     let target = TargetConfig { id: TargetId::ost(1), uuid: 2, nids: vec!["n:1".into()], is_active: true };
-    let request = Request::Mgs(MgsRequest::Register { fsname: "a".into(), target, is_taken: false });
+    let request =
+        Request::Mgs(MgsRequest::Register { fsname: "a".into(), target, claim: wire::Claim::default() });
     let (mut outputs, mut sent) = (Vec::new(), Vec::new());
     world.import.submit(world.now, request, Bytes::new(), Kind::Modifying, 0, &mut outputs);
     for output in outputs {

@@ -128,6 +128,7 @@ impl World {
         let import = Import::new(ImportOptions {
             client: id,
             incarnation,
+            starts: Vec::new(),
             fsname: "test".to_string(),
             nid: format!("client{}", id.0),
             target: TargetId::ost(0),

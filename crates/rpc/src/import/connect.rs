@@ -3,7 +3,7 @@
 use super::{Connecting, Import, ImportOutput, ImportState, Purpose, Replay, Ticket};
 use base::{Now, Status, StatusClass, limits};
 use wire::session::{SessionState, features};
-use wire::{ConnectReply, ConnectRequest, Frame, Reply, Request};
+use wire::{ConnectReply, ConnectRequest, Frame, Reply, Request, Starts};
 
 impl Import {
     pub(super) fn start_connecting(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
@@ -58,6 +58,11 @@ impl Import {
             session: self.session,
             nid: self.options.nid.clone(),
             target_uuid: self.options.target_uuid,
+            starts: Starts {
+                of_caller: self.options.starts.clone(),
+                target_at: self.target_at,
+                committed: self.last_committed,
+            },
         });
         let mut frame = self.frame(connecting.xid);
         frame.session = 0;
@@ -72,6 +77,9 @@ impl Import {
         frame: &Frame,
         out: &mut Vec<ImportOutput>,
     ) {
+        if frame.status == Status::Outdated && !self.hear_outdated(frame, out) {
+            return;
+        }
         match frame.status.class() {
             StatusClass::Retry | StatusClass::Reconnect | StatusClass::Evicted => return,
             StatusClass::Answer if frame.status == Status::Ok => {}
@@ -99,6 +107,7 @@ impl Import {
             self.estimate.forget();
         }
         self.target_epoch = reply.target_epoch;
+        self.target_at = reply.started_at;
         self.features = reply.features & features::ALL;
         self.software.clone_from(&reply.software);
         if had_session && reply.state == SessionState::New {
@@ -107,6 +116,16 @@ impl Import {
         }
         self.on_committed(frame.last_committed, out);
         self.on_session(now, &reply, had_session, out);
+    }
+
+    /// False: an answer to what an earlier incarnation of this caller has asked.
+    fn hear_outdated(&self, frame: &Frame, out: &mut Vec<ImportOutput>) -> bool {
+        let Ok(Reply::Outdated { caller, known }) = Reply::from_bytes(&frame.body) else { return false };
+        let is_meant = self.options.starts.last() == Some(&caller);
+        if is_meant {
+            out.push(ImportOutput::Outdated(known));
+        }
+        is_meant
     }
 
     fn on_session(&mut self, now: Now, reply: &ConnectReply, had_session: bool, out: &mut Vec<ImportOutput>) {

@@ -1,6 +1,6 @@
 //! The words in which a caller and its import talk.
 
-use base::{ClientId, Status, TargetId, Transno, limits};
+use base::{ClientId, Start, Status, TargetId, Transno, limits};
 use bytes::Bytes;
 use wire::{Callback, Frame, Reply, Request, flags};
 
@@ -14,6 +14,8 @@ pub struct ImportOptions {
     pub fsname: String,
     /// What operators see of the caller.
     pub nid: String,
+    /// Of a caller that is a target: its last starts, this one the last.
+    pub starts: Vec<Start>,
     pub target: TargetId,
     /// From the configuration; 0 when not known.
     pub target_uuid: u128,
@@ -117,4 +119,6 @@ pub enum ImportOutput {
     Overdue,
     /// It does again.
     AnswersAgain,
+    /// The target refuses this caller, which is an older copy of a target: it knows of this start.
+    Outdated(Start),
 }

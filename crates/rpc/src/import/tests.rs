@@ -21,6 +21,7 @@ impl Caller {
             incarnation: 1,
             fsname: "t".into(),
             nid: "caller".into(),
+            starts: Vec::new(),
             target: TARGET,
             target_uuid: 0,
         };
@@ -65,6 +66,7 @@ impl Caller {
             server_time_ns: 0,
             lease_ms: 0,
             software: String::new(),
+            started_at: base::WallTime::default(),
         });
         let connect = self.sent.pop().expect("it connects");
         self.reply(&connect, &reply);

@@ -30,6 +30,7 @@ fn connect(target: TargetId) -> Frame {
         session: 0,
         nid: "0@lo".to_owned(),
         target_uuid: UUID,
+        starts: wire::Starts::default(),
     };
     frame.body = Request::Connect(request).to_bytes();
     frame

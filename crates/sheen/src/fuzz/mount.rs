@@ -214,6 +214,7 @@ fn answer(rng: &mut Rng, replies: &[Vec<u8>], request: &Frame) -> Option<Frame> 
             server_time_ns: rng.next_u64() as i64,
             lease_ms: 30_000,
             software: String::new(),
+            started_at: base::WallTime::default(),
         };
         frame.body = Reply::Connected(reply).to_bytes();
         return Some(frame);

@@ -5,10 +5,10 @@ use crate::control::MgsStatus;
 use crate::nid;
 use crate::params;
 use crate::sys;
-use crate::targets::Targets;
+use crate::targets::{Target, Targets};
 use anyhow::{Result, bail};
-use base::{ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
-use client::mgc::{self, Mgc};
+use base::{ClusterConfig, Endpoint, Start, Status, TargetId, TargetKind};
+use client::mgc::{self, Mgc, Registration};
 use net::{Owner, OwnerOptions, Router, Timer, Unreached};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -112,7 +112,7 @@ impl InForce {
 
 impl Node {
     /// Opens the session with the management server.
-    pub(super) fn follow_config(self: &Arc<Node>, fsname: &str, registrations: Vec<TargetConfig>) {
+    pub(super) fn follow_config(self: &Arc<Node>, fsname: &str, registrations: Vec<Registration>) {
         self.follow_config_with(fsname, registrations, Arc::clone(&self.timer));
     }
 
@@ -120,7 +120,7 @@ impl Node {
     pub(super) fn follow_config_with(
         self: &Arc<Node>,
         fsname: &str,
-        registrations: Vec<TargetConfig>,
+        registrations: Vec<Registration>,
         timer: Arc<Timer>,
     ) {
         let id = self.router.process();
@@ -220,6 +220,7 @@ impl Node {
                 self.on_registered(target);
             }
             Output::Elsewhere { target, is_for_good } => self.on_elsewhere(target, is_for_good),
+            Output::Outdated { target, known } => self.on_outdated(target, known),
             Output::Refused { target, status } => {
                 let text = format!(
                     "the management server does not take {target}: {status}; is another target registered under this index?"
@@ -291,6 +292,7 @@ impl Node {
             if was_elsewhere && !*is_stopping {
                 target.open();
             }
+            target.confirm();
             drop(is_stopping);
             if let Some(config) = newest.filter(|_| is_new) {
                 target.set_config(&config, self.failover.get().is_some());
@@ -317,14 +319,18 @@ impl Node {
         known.elsewhere.insert(id, Elsewhere { text, is_for_good });
     }
 
-    /// What an operator is to do about a target that another process serves.
-    pub(super) fn elsewhere(&self, target: TargetId) -> Option<String> {
-        lock(&self.known).elsewhere.get(&target).map(|elsewhere| elsewhere.text.clone())
+    /// This process has an older copy of a target, which the management server does not take.
+    fn on_outdated(&self, id: TargetId, known: Start) {
+        if let Some(target) = self.targets.iter().find(|target| target.id == id) {
+            target.on_outdated(Endpoint::Target(TargetId::MGT), known);
+        }
     }
 
-    /// The same of all targets here.
-    pub(super) fn all_elsewhere(&self) -> Vec<String> {
-        lock(&self.known).elsewhere.values().map(|elsewhere| elsewhere.text.clone()).collect()
+    /// What an operator is to do about a target that another process serves, or that is an older copy.
+    pub(super) fn barred(&self, target: &Target) -> Option<String> {
+        let outdated = target.outdated().map(str::to_owned);
+        outdated
+            .or_else(|| lock(&self.known).elsewhere.get(&target.id).map(|elsewhere| elsewhere.text.clone()))
     }
 
     /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
@@ -332,7 +338,9 @@ impl Node {
     pub(super) fn wait_registered(&self, wanted: &[TargetId]) -> Result<()> {
         let is_settled = |known: &Known, id: &TargetId| {
             let is_elsewhere = known.elsewhere.get(id).is_some_and(|elsewhere| elsewhere.is_for_good);
-            is_elsewhere || known.registered.contains(id)
+            let is_outdated =
+                || self.targets.iter().any(|target| target.id == *id && target.outdated().is_some());
+            is_elsewhere || known.registered.contains(id) || is_outdated()
         };
         let is_done = |known: &Known| {
             known.refused.is_some()

@@ -1,7 +1,7 @@
 //! `sheen serve` and `sheen mount`: how a process begins, and what it does until it ends.
 
 use super::management::{CONFIG_TIMEOUT, Ended, Reminder};
-use super::{Node, lock, registrations};
+use super::{Node, lock, registration};
 use crate::cluster::Identity;
 use crate::daemon::{self, Ready};
 use crate::failover::{self, Failover};
@@ -13,6 +13,7 @@ use crate::targets::{self, Refused, Target, Targets};
 use crate::{alive, cli, control, listen, logging, metrics, mount_table, say, serve_file, sys};
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
+use client::mgc::Registration;
 use net::{Helpers, Router, Timer};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -201,16 +202,16 @@ fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
     let shared =
         targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
     let running = start_targets(dirs, &shared, refuse(damaged, fsname.as_deref()))?;
-    let labels: Vec<Label> =
-        labels.into_iter().filter(|label| running.iter().any(|target| target.id == label.id)).collect();
-    let registrations = registrations(&labels, &addresses);
+    let of_mgs = |target: &&Target| target.id != TargetId::MGT;
+    let registrations: Vec<Registration> =
+        running.iter().filter(of_mgs).map(|target| registration(target, &addresses, false)).collect();
     let mgs_addresses = if has_mgs { addresses.clone() } else { mgs_addresses };
     let cluster_dir = arguments.background.cluster_dir.clone();
     let no_sync = arguments.no_sync_for_tests;
     let node = Node::new(router, timer, running, no_sync, addresses, cluster_dir, mgs_addresses);
     start_telling_departed(&node)?;
     if let Some(fsname) = fsname {
-        let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
+        let wanted: Vec<TargetId> = registrations.iter().map(|registration| registration.target.id).collect();
         node.start_applying()?;
         node.follow_config(&fsname, registrations);
         let rest = move |node: &Arc<Node>| {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::target_dir;
+use crate::target_dir::Label;
 use crate::targets::Served;
 use base::ClusterConfig;
 use coordinate::{Keeper, KeeperError, Silence as WhenSilent};

@@ -1,11 +1,11 @@
 //! The rows of sessions, for who looks at a target that nobody serves.
 
-use super::rows::{self, CLIENTS, LAST_MARKS, SLOTS, STATE, StateRow};
-use base::{ClientId, Epoch, Transno};
+use super::rows::{self, CALLERS, CLIENTS, LAST_MARKS, SLOTS, STARTS, STATE, StateRow};
+use base::{ClientId, Epoch, Start, Transno};
 use store::{StoreError, Table};
 
 /// The tables of this module's rows.
-pub const TABLES: [Table; 4] = [LAST_MARKS, CLIENTS, SLOTS, STATE];
+pub const TABLES: [Table; 6] = [LAST_MARKS, CLIENTS, SLOTS, STATE, STARTS, CALLERS];
 
 /// Where the rows of `SessionRow::Slot` are.
 pub const SLOT_TABLE: Table = SLOTS;
@@ -30,6 +30,10 @@ pub enum SessionRow {
         epoch: Epoch,
         mark: Transno,
     },
+    /// A start of the target.
+    Start(Start),
+    /// The last start that is known of another target.
+    Caller(ClientId, Start),
 }
 
 /// Reads a row of one of `TABLES`.
@@ -56,6 +60,8 @@ pub fn read(table: Table, key: &[u8], value: &[u8]) -> Result<SessionRow, StoreE
             let epoch = Epoch(u64::from_be_bytes(key.try_into().map_err(|_| damaged())?));
             Ok(SessionRow::LastMark { epoch, mark: rows::decode(table, key, value)? })
         }
+        STARTS => Ok(SessionRow::Start(rows::decode(table, key, value)?)),
+        CALLERS => Ok(SessionRow::Caller(rows::client_of(table, key)?, rows::decode(table, key, value)?)),
         _ => Err(damaged()),
     }
 }

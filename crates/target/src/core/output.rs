@@ -1,6 +1,6 @@
 //! What the core tells its owner: work, whose session has ended, and what happened.
 
-use base::{ClientId, Epoch, Status, Time, Transno, Xid};
+use base::{ClientId, Endpoint, Epoch, Start, Status, Time, Transno, Xid};
 use bytes::Bytes;
 use store::Batch;
 use wire::mdt::Access;
@@ -123,6 +123,17 @@ pub enum CoreEvent {
     UnknownRequest {
         client: ClientId,
         opcode: Opcode,
+    },
+    /// `by` knows of a later start of this target, which is an older copy then: nothing is served any more.
+    Outdated {
+        by: Endpoint,
+        known: Start,
+    },
+    /// This client had been told that everything up to `committed` is durable, and after a restart all after `kept` is gone.
+    WentBack {
+        client: ClientId,
+        committed: Transno,
+        kept: Transno,
     },
     /// A transaction got its number.
     Executed {

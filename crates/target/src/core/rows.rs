@@ -2,7 +2,7 @@
 
 use super::begun::Begun;
 use super::{Export, Slot, SlotState, Token};
-use base::{ClientId, Epoch, Status, Time, Transno, Xid};
+use base::{ClientId, Epoch, Start, Status, Time, Transno, Xid};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -16,6 +16,10 @@ pub(super) const CLIENTS: Table = 253;
 pub(super) const SLOTS: Table = 254;
 /// Key: epoch. What the mark said when that incarnation began: of the one before it, everything up to there was durable.
 pub(super) const LAST_MARKS: Table = 252;
+/// Key: client, a target. When it was started that last called.
+pub(super) const CALLERS: Table = 250;
+/// Key: epoch. When the target was started as that one.
+pub(super) const STARTS: Table = 251;
 /// Single rows.
 pub(super) const STATE: Table = 255;
 pub(super) const STATE_KEY: &[u8] = b"state";
@@ -61,6 +65,7 @@ fn kind_of(table: Table) -> &'static str {
         CLIENTS => "client",
         SLOTS => "answer",
         LAST_MARKS => "mark",
+        STARTS | CALLERS => "start",
         _ => "state",
     }
 }
@@ -113,6 +118,30 @@ pub(super) fn read_last_mark<M: MetaStore>(store: &M, of: Epoch) -> Result<Trans
         false
     })?;
     found
+}
+
+pub(super) fn put_start(batch: &mut Batch, start: Start) {
+    batch.put(STARTS, &start.epoch.0.to_be_bytes(), &encode(&start));
+}
+
+pub(super) fn delete_start(batch: &mut Batch, epoch: Epoch) {
+    batch.delete(STARTS, &epoch.0.to_be_bytes());
+}
+
+pub(super) fn read_starts<M: MetaStore>(store: &M) -> Result<Vec<Start>, StoreError> {
+    let rows = read_all(store, STARTS)?;
+    rows.iter().map(|(key, value)| decode(STARTS, key, value)).collect()
+}
+
+pub(super) fn put_caller(batch: &mut Batch, client: ClientId, start: Start) {
+    batch.put(CALLERS, &client.0.to_be_bytes(), &encode(&start));
+}
+
+pub(super) fn read_callers<M: MetaStore>(store: &M) -> Result<BTreeMap<ClientId, Start>, StoreError> {
+    let rows = read_all(store, CALLERS)?;
+    let read =
+        |(key, value): &(Vec<u8>, Vec<u8>)| Ok((client_of(CALLERS, key)?, decode(CALLERS, key, value)?));
+    rows.iter().map(read).collect()
 }
 
 fn slot_key(client: ClientId, slot: u16) -> [u8; SLOT_KEY_BYTES] {
@@ -204,9 +233,9 @@ pub(super) fn client_of(table: Table, key: &[u8]) -> Result<ClientId, StoreError
     id.map(ClientId).ok_or_else(|| StoreError::CorruptRow { table, key: key.to_vec() })
 }
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn read_all<M: MetaStore>(store: &M, table: Table) -> Result<Rows, StoreError> {
+pub(super) fn read_all<M: MetaStore>(store: &M, table: Table) -> Result<Rows, StoreError> {
     let mut rows = Vec::new();
     store.scan(table, &[], &[0xff; 32], usize::MAX, &mut |key, value| {
         rows.push((key.to_vec(), value.to_vec()));
@@ -219,7 +248,13 @@ fn read_all<M: MetaStore>(store: &M, table: Table) -> Result<Rows, StoreError> {
 pub(super) fn examples() -> Vec<Vec<u8>> {
     let client = ClientRow { incarnation: 3, serial: 9, nid: "127.0.0.1:7988@tcp".to_string() };
     let slot = SlotRow { xid: Xid(4), transno: Transno(5), reply: Reply::Done.to_bytes().to_vec() };
-    vec![encode(&StateRow::default()), encode(&client), encode(&slot), encode(&Transno(7))]
+    vec![
+        encode(&StateRow::default()),
+        encode(&client),
+        encode(&slot),
+        encode(&Transno(7)),
+        encode(&Start::default()),
+    ]
 }
 
 pub(super) fn is_any(value: &[u8]) -> bool {
@@ -228,6 +263,7 @@ pub(super) fn is_any(value: &[u8]) -> bool {
         || decode::<ClientRow>(CLIENTS, &[], value).is_ok()
         || decode::<SlotRow>(SLOTS, &[], value).is_ok()
         || decode::<Transno>(STATE, &[], value).is_ok()
+        || decode::<Start>(STARTS, &[], value).is_ok()
         || is_key
 }
 

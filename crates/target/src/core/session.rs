@@ -4,6 +4,7 @@
 //! client, over restarts; the whole number tells replies of one incarnation from those of another.
 
 use super::begun::Begun;
+use super::lineage::Met;
 use super::rows::{self, ClientRow, StateRow};
 use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Gone, Held};
 use base::fault::{Fault, planted};
@@ -55,6 +56,7 @@ impl<M: MetaStore> Core<M> {
         if let Some(status) = refusal {
             return self.answer_refusal(frame, status, out);
         }
+        let Some(met) = self.compare_starts(frame, &request, out) else { return };
         if self.is_stood_in(request.client) {
             // It was given up, and comes after all; it asks again when what stands in for it is done.
             return;
@@ -76,7 +78,9 @@ impl<M: MetaStore> Core<M> {
             Some((session, _)) if request.session == 0 || self.is_replaced(&request) => {
                 self.send_connected(frame, &request, session, SessionState::New, Transno::ZERO, out);
             }
-            Some((session, _)) if serial_of(request.session) != serial_of(session) => {
+            Some((session, _))
+                if met == Met::AnotherCopy || serial_of(request.session) != serial_of(session) =>
+            {
                 self.drop_client(request.client, EvictReason::Restarted, out);
                 self.connect_new(frame, &request, out);
             }
@@ -106,6 +110,7 @@ impl<M: MetaStore> Core<M> {
         let nid = shortened(&request.nid).to_owned();
         let row = ClientRow { incarnation: request.incarnation, serial, nid: nid.clone() };
         rows::put_client(&mut batch, request.client, &row);
+        self.remembered.note_caller(request, &mut batch);
         rows::put_state(&mut batch, &self.state_row());
         let transno = match self.apply_internal(batch) {
             Ok(transno) => transno,
@@ -181,6 +186,7 @@ impl<M: MetaStore> Core<M> {
             server_time_ns: self.now.wall.0,
             lease_ms: limits::SESSION_LEASE.as_millis() as u32,
             software: wire::SOFTWARE.to_owned(),
+            started_at: self.remembered.own.last().at,
         });
         let mut frame = self.reply_frame(client, session, request_frame.xid, request_frame.trace);
         frame.body = reply.to_bytes();

@@ -67,6 +67,7 @@ fn connect_frame(client: ClientId, nid: &str) -> Frame {
         session: 0,
         nid: nid.into(),
         target_uuid: 0,
+        starts: wire::Starts::default(),
     });
     request_frame(client, &request)
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bounds;
+mod lineage;
 mod lossless;
 mod manifests;
 mod network;

@@ -80,6 +80,7 @@ impl Cluster {
                 import: Import::new(ImportOptions {
                     client: client(index),
                     incarnation: 1,
+                    starts: Vec::new(),
                     fsname: "t".into(),
                     nid: format!("caller{index}"),
                     target: TARGET,
@@ -306,6 +307,7 @@ impl Cluster {
                 | ImportOutput::State(_)
                 | ImportOutput::Overdue
                 | ImportOutput::AnswersAgain
+                | ImportOutput::Outdated(_)
                 | ImportOutput::Callback(_) => {}
             }
         }

@@ -136,6 +136,7 @@ fn connect(cluster: &mut Cluster, who: Endpoint, incarnation: u64) {
         session: 0,
         nid: "other".into(),
         target_uuid: 0,
+        starts: wire::Starts::default(),
     });
     cluster.is_lost = Box::new(move |frame| frame.dst == who);
     let mut frame = Frame::new(FrameKind::Request, who, Endpoint::Target(TARGET));

@@ -61,6 +61,7 @@ fn connect(versions: (u32, u32), features: u64) -> Result<ConnectReply, Status> 
         session: 0,
         nid: options.nid,
         target_uuid: 0,
+        starts: wire::Starts::default(),
     });
     let mut frame = Frame::new(FrameKind::Request, options.client.endpoint(), Endpoint::Target(TARGET));
     frame.xid = Xid(1);
@@ -107,6 +108,7 @@ fn state_after_reply(version: u32, features: u64) -> ImportState {
         server_time_ns: 0,
         lease_ms: 1000,
         software: String::new(),
+        started_at: base::WallTime::default(),
     };
     answer.body = Reply::Connected(reply).to_bytes();
     import.on_frame(cluster.now, answer, &mut out);

@@ -15,6 +15,7 @@ fn reply(software: &str) -> ConnectReply {
         server_time_ns: 8,
         lease_ms: 9,
         software: software.to_owned(),
+        started_at: base::WallTime::default(),
     }
 }
 
@@ -44,4 +45,14 @@ fn what_is_no_version_is_left_out() {
     }
     let cut = Reply::Connected(reply("0.2.0")).to_bytes();
     assert!(Reply::from_bytes(&cut[..cut.len() - 1]).is_err());
+}
+
+#[test]
+fn when_the_target_was_started_stands_behind_its_version() {
+    let started = ConnectReply { started_at: base::WallTime(10), ..reply("0.2.0") };
+    let bytes = Reply::Connected(started.clone()).to_bytes();
+    let without = Reply::Connected(reply("0.2.0")).to_bytes();
+    assert_eq!(bytes[..without.len()], without[..]);
+    assert_eq!(read(&bytes), started);
+    assert_eq!(read(&[&without[..], b"of a newer version"].concat()), reply("0.2.0"));
 }

@@ -24,6 +24,11 @@ static CASES: &[Case] = &[
     Case { name: "an_ost_joins_and_is_drained", seconds: 180, run: ost },
     Case { name: "an_mdt_joins_and_is_drained", seconds: 180, run: mdt },
     Case { name: "a_copy_beside_the_original_is_refused", seconds: 180, run: copies::refused },
+    Case {
+        name: "an_older_copy_is_served_only_when_it_is_said_to_be_the_newest",
+        seconds: 240,
+        run: copies::older,
+    },
 ];
 
 /// Bounds a hang only.

@@ -40,6 +40,7 @@ impl Management {
         let options = ImportOptions {
             client: CALLER,
             incarnation: 1,
+            starts: Vec::new(),
             fsname: String::new(),
             nid: "caller".to_owned(),
             target: TargetId::MGT,

@@ -38,6 +38,7 @@ fn request(frame: &Frame) -> String {
             features: 0,
             session: 0,
             target_epoch: Epoch::ZERO,
+            starts: wire::Starts::default(),
             ..connect
         }),
         // Later versions tell with these, too, what was read.
@@ -67,6 +68,7 @@ fn reply(frame: &Frame) -> String {
             server_time_ns: 0,
             lease_ms: 0,
             software: String::new(),
+            started_at: base::WallTime::default(),
             ..connected
         }),
         Ok(Reply::Ost(mut reply)) => {

@@ -189,8 +189,11 @@ fn configuration(world: &mut World) {
     let get = |known_version| MgsRequest::GetConfig { fsname: fsname(), known_version };
     assert_eq!(world.ask_mgs(get(0)), Err(Status::NotFound));
     for id in [TargetId::mdt(0), TargetId::ost(0), TargetId::ost(1)] {
-        let answer =
-            world.ask_mgs(MgsRequest::Register { fsname: fsname(), target: target(id), is_taken: false });
+        let answer = world.ask_mgs(MgsRequest::Register {
+            fsname: fsname(),
+            target: target(id),
+            claim: wire::Claim::default(),
+        });
         assert!(matches!(answer, Ok(MgsReply::Config(_))), "{answer:?}");
     }
     let (path, value) = ("osc.*.max_dirty_mb".to_owned(), Some("64".to_owned()));
@@ -212,8 +215,11 @@ fn processes(world: &mut World) {
     let fsname = || "test".to_owned();
     let (mdt, ost) = (TargetId::mdt(0), TargetId::ost(0));
     for id in [mdt, ost] {
-        let answer =
-            world.ask_mgs(MgsRequest::Register { fsname: fsname(), target: target(id), is_taken: false });
+        let answer = world.ask_mgs(MgsRequest::Register {
+            fsname: fsname(),
+            target: target(id),
+            claim: wire::Claim::default(),
+        });
         assert!(matches!(answer, Ok(MgsReply::Config(_))), "{answer:?}");
     }
     let started = |target| MgsRequest::Started { fsname: fsname(), target, epoch: Epoch(3) };

@@ -127,6 +127,7 @@ impl Client {
         let options = ImportOptions {
             client,
             incarnation: 0,
+            starts: Vec::new(),
             fsname: FSNAME.to_owned(),
             nid: "bench".to_owned(),
             target: SERVER,

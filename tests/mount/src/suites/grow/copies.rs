@@ -2,6 +2,7 @@
 //! somebody starts the copies' servers anew.
 
 use super::*;
+use crate::sweep;
 use serde_json::Value;
 
 const REFUSED: &str = "and not here";
@@ -71,6 +72,74 @@ pub(super) fn refused(context: &Context) -> Result<()> {
     check_files(there, "later")?;
     for copy in [&ost, &mdt] {
         expect_eq(shown(&cluster, copy)?.0.as_str(), "refused", &said(copy))?;
+    }
+    Ok(())
+}
+
+/// Its server ends in order.
+fn stop_mdt(cluster: &Cluster) -> Result<()> {
+    let pid = pid_of(cluster, &[], "MDT0000")?;
+    sys::kill(pid, libc::SIGTERM)?;
+    wait_until(PATIENCE, "the server of the MDT has ended", || Ok(sweep::has_ended(pid)))
+}
+
+/// Its server ends in order, and whatever is in the other place is served.
+fn replace(cluster: &Cluster, dir: &Path, (to, from): (&Path, &Path)) -> Result<()> {
+    stop_mdt(cluster)?;
+    fs::rename(dir, to)?;
+    fs::rename(from, dir)?;
+    Ok(())
+}
+
+/// A copy of an MDT that is one start old takes the epoch of the next one, and with it its FIDs: new files would be others' objects.
+pub(super) fn older(context: &Context) -> Result<()> {
+    let (cluster, mounts) = running(context)?;
+    let [here, there] = &mounts;
+    make_files(&cluster, &mounts, "before")?;
+    cluster.sheen(&["sync", &here.to_string_lossy()])?;
+    let dir = cluster.data.join("mdt0000");
+    let [older, newest, aside] = ["older", "newest", "aside"].map(|name| context.work.join(name));
+    stop_mdt(&cluster)?;
+    expect(
+        std::process::Command::new("cp").arg("-a").arg(&dir).arg(&older).status()?.success(),
+        "it is copied",
+    )?;
+    cluster.up()?;
+    make_files(&cluster, &mounts, "after")?;
+    for mount in &mounts {
+        cluster.sheen(&["sync", &mount.to_string_lossy()])?;
+    }
+
+    // Whoever starts it, and however often.
+    replace(&cluster, &dir, (&newest, &older))?;
+    for _ in 0..2 {
+        let said = cluster.say(&mut cluster.up_command())?;
+        expect(said.all().contains("older copy"), &said.all())?;
+        let status = cluster.status()?;
+        let targets = status["targets"].as_array().cloned().unwrap_or_default();
+        let shown = targets.iter().find(|target| target["name"] == "MDT0000").context("it is shown")?;
+        expect_eq(shown["state"].as_str(), Some("refused"), &shown.to_string())?;
+        let alert = shown["alert"].as_str().unwrap_or_default();
+        expect(alert.contains("older copy") && alert.contains("sheen restored"), alert)?;
+        sys::kill(pid_of(&cluster, &[], "MDT0000")?, libc::SIGKILL)?;
+    }
+    let _ = cluster.say(&mut cluster.up_command())?;
+    replace(&cluster, &dir, (&aside, &newest))?;
+    cluster.up()?;
+    check_files(there, "before")?;
+    check_files(there, "after")?;
+
+    // The newest is lost for good.
+    replace(&cluster, &dir, (&newest, &aside))?;
+    cluster.sheen(&["restored", &dir.to_string_lossy()])?;
+    cluster.up()?;
+    let (after, fresh) = (here.join("after0"), here.join("fresh"));
+    wait_until(PATIENCE, "what came after the copy is gone", || Ok(!after.exists()))?;
+    check_files(there, "before")?;
+    for index in 0..FILE_COUNT {
+        let file = fresh.with_extension(index.to_string());
+        fs::File::create(&file)?.set_len(10_000)?;
+        expect_bytes(&read(&file)?, &[0; 10_000], "a new file has nothing of one that is lost")?;
     }
     Ok(())
 }
