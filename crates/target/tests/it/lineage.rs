@@ -41,7 +41,7 @@ impl World {
     /// What comes of it, until neither side has anything to say.
     fn talk(&mut self, core: &mut Core<MemoryMeta>, import: &mut Import, out: Vec<ImportOutput>) -> Came {
         let mut came = Came::default();
-        came.from_import(out);
+        came.take(out);
         while !came.sent.is_empty() {
             let mut from_core = Vec::new();
             for frame in std::mem::take(&mut came.sent) {
@@ -63,7 +63,7 @@ impl World {
             if from_import.iter().any(|output| matches!(output, ImportOutput::ReplayWanted)) {
                 import.replay_now(self.now, Vec::new(), &mut from_import);
             }
-            came.from_import(from_import);
+            came.take(from_import);
         }
         came
     }
@@ -93,7 +93,7 @@ struct Came {
 }
 
 impl Came {
-    fn from_import(&mut self, out: Vec<ImportOutput>) {
+    fn take(&mut self, out: Vec<ImportOutput>) {
         for output in out {
             match output {
                 ImportOutput::Send(frame) => self.sent.push(frame),
