@@ -40,6 +40,7 @@ mod listing_cache;
 mod lock_owners;
 mod locks;
 mod long_xattrs;
+mod losses;
 mod names;
 mod nodes;
 mod opened;

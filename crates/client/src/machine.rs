@@ -155,8 +155,13 @@ pub enum Event {
     AnswersAgain(TargetId),
     /// The target was restarted and everything has been sent again.
     Recovered(TargetId),
-    /// The target dropped this client; what was cached and not yet durable there is gone.
+    /// The target dropped this client; what was cached, and kept back for it, is gone.
     Evicted(TargetId),
+    /// It has lost so many changes too that it had answered.
+    Lost {
+        target: TargetId,
+        request_count: usize,
+    },
     /// A restarted target refused what had been acknowledged: it is lost.
     ReplayRefused {
         target: TargetId,
@@ -530,6 +535,7 @@ impl State {
                 }
                 ImportOutput::Recovered => self.event(Event::Recovered(target)),
                 ImportOutput::Evicted => self.on_evicted(target),
+                ImportOutput::Lost { requests } => self.on_lost(target, &requests),
                 ImportOutput::Callback(Callback::Blocking { lock, .. }) => self.on_blocking(target, lock),
                 ImportOutput::Callback(Callback::ConfigChanged { version }) => {
                     self.event(Event::ConfigChanged { version });

@@ -93,7 +93,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
             dir::readdir(ctx, node, fh, offset, byte_count, is_plus).await
         }
         Call::Releasedir { node: _, fh } => dir::releasedir(ctx, fh),
-        Call::Fsyncdir { node, fh: _, data_only: _ } => sync::fsync_directory(ctx, node).await,
+        Call::Fsyncdir { node, fh, data_only: _ } => sync::fsync_directory(ctx, who, node, fh).await,
         Call::Statfs { node: _ } => space::statfs(ctx).await,
         Call::Setxattr { node, name, value, flags } => xattr::set(ctx, who, node, name, value, flags).await,
         Call::Getxattr { node, name } => xattr::get(ctx, node, name).await,
@@ -114,7 +114,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
             copy::copy_range(ctx, who, from, to, byte_count).await
         }
         Call::Access { node, mask: _ } => inode_of(ctx, node).map(|_| Answer::Done),
-        Call::SyncAll => sync::sync_all(ctx).await,
+        Call::SyncAll => sync::sync(ctx, who).await,
         Call::Advise { node, extent, advice } => advise::advise(ctx, node, extent, advice).await,
         Call::Getstripe { node } => space::getstripe(ctx, node).await,
         Call::Setstripe { node, layout } => space::setstripe(ctx, who, node, layout).await,

@@ -3,39 +3,14 @@
 use crate::machine::{Event, Notify};
 use crate::nodes::Node;
 use crate::state::State;
-use base::{Extent, Fid, Status, TargetId, TargetKind, Time};
+use base::{Extent, Fid, TargetId, TargetKind, Time};
 use bytes::Bytes;
-use wire::{LockRequest, MdtRequest, OstRequest, Request};
+use wire::{LockRequest, MdtRequest, Request};
 
 /// Locks in one replay request.
 const REPLAY_LOCK_COUNT: usize = 512;
 /// Advisory locks in one replay request: a quarter of the longest frame.
 const REPLAY_FLOCK_COUNT: usize = 8192;
-
-/// The file that a request changes, or whose name: whoever has it open is told when that is lost.
-fn changed_by(request: &Request) -> Option<Fid> {
-    match request {
-        Request::Ost(OstRequest::Write { object, .. } | OstRequest::Change { object, .. }) => {
-            Some(object.fid)
-        }
-        Request::Mdt(
-            MdtRequest::Setattr { fid, .. }
-            | MdtRequest::Setxattr { fid, .. }
-            | MdtRequest::Removexattr { fid, .. }
-            | MdtRequest::SetLayout { fid, .. }
-            | MdtRequest::Link { fid, .. }
-            | MdtRequest::Open { fid, .. }
-            | MdtRequest::Reopen { fid, .. }
-            | MdtRequest::ReplayFlocks { fid, .. }
-            | MdtRequest::Close { fid, data: Some(_), .. },
-        ) => Some(*fid),
-        Request::Mdt(MdtRequest::Create(create) | MdtRequest::MakeStriped { create, .. }) => create.fid,
-        Request::Mdt(MdtRequest::RemoveAgain { met, .. } | MdtRequest::RenameAgain { met, .. }) => {
-            Some(met.fid)
-        }
-        _ => None,
-    }
-}
 
 impl State {
     /// Everything that a restarted target cannot know: open files, advisory locks, locks.
@@ -75,8 +50,8 @@ impl State {
         requests.into_iter().map(|request| (request, Bytes::new())).collect()
     }
 
-    /// The target has dropped this client: so does the client with everything that it had from there. Acknowledged
-    /// writes that no crash-proof state holds are lost, and whoever has the file open is told once.
+    /// The target has dropped this client: so does the client with everything that it had from there, and with what it had kept back for it.
+    /// Of what was answered the target has perhaps lost nothing (`on_lost`).
     pub(crate) fn on_evicted(&mut self, target: TargetId) {
         self.event(Event::Evicted(target));
         let Some(connection) = self.connections.get_mut(&target) else { return };
@@ -87,56 +62,13 @@ impl State {
         connection.commit_waiters.clear();
         connection.eviction_count += 1;
         connection.grant_bytes = 0;
-        let last_committed = connection.committed;
         self.wake_revocations(target);
         if target.kind == TargetKind::Mdt {
             self.give_up_writes(target);
             self.forget_mdt(target);
         }
-        // An MDT has changed more than data; whose data it has none of has lost none.
-        let has_data =
-            |node: &Node| node.layout().is_some_and(|layout| layout.targets().any(|on| on == target));
-        let is_lost =
-            |node: &Node| node.changes.newest.get(&target).is_some_and(|last| *last > last_committed);
-        let lost = self.nodes.iter().filter(|(_, node)| is_lost(node) && has_data(node));
-        let lost: Vec<Fid> = lost.map(|(_, node)| node.fid()).collect();
-        for fid in lost {
-            self.fail_handles(fid, Status::Io);
-        }
         self.lose_dirty(target);
         self.lose_stored(target);
-        for (_, node) in self.nodes.iter_mut() {
-            if let Some(changes) = node.changes.known_mut() {
-                changes.newest.remove(&target);
-            }
-        }
-    }
-
-    /// As in Linux each descriptor that is open now is told once, also one that may only read: it can be asked for fsync(2). If nobody
-    /// has heard of it, the next one that is asked tells it.
-    pub(crate) fn fail_handles(&mut self, fid: Fid, status: Status) {
-        for handle in self.handles.values_mut().filter(|handle| handle.fid == fid) {
-            handle.error = Some(status);
-        }
-        self.untold.note(fid, status);
-    }
-
-    /// A replay was refused: it was acknowledged, and is lost.
-    pub(crate) fn on_replay_failed(&mut self, target: TargetId, request: &Request, status: Status) {
-        if status == Status::Stale && self.is_closing(request) {
-            return;
-        }
-        if let Some(fid) = changed_by(request) {
-            self.fail_handles(fid, Status::Io);
-        }
-        self.event(Event::ReplayRefused { target, status });
-    }
-
-    /// A close that changes no row leaves no answer behind a restart. Its client names the handle as open, and finds the file gone
-    /// as it should be when others have closed it since.
-    fn is_closing(&self, request: &Request) -> bool {
-        let Request::Mdt(MdtRequest::Reopen { open, .. }) = request else { return false };
-        self.closing_handles.contains_key(&open.handle.0)
     }
 
     /// After an eviction: what was open and locked there is not any more.

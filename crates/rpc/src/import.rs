@@ -3,6 +3,7 @@
 mod answers;
 mod connect;
 mod lanes;
+mod left_behind;
 mod refill;
 mod replay;
 mod send;
@@ -12,6 +13,7 @@ pub use refill::fill_for_replay;
 pub use terms::{Answer, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket};
 
 use self::lanes::Lanes;
+use self::left_behind::LeftBehind;
 use crate::estimate::{Estimate, TimeoutBounds, TimeoutReport};
 use base::{Duration, Endpoint, Epoch, Now, Status, Time, Transno, WallTime, Xid, limits};
 use bytes::Bytes;
@@ -144,6 +146,7 @@ pub struct Import {
     slots: Vec<Option<Ticket>>,
     retained: BTreeMap<Transno, Box<Retained>>,
     retained_bytes: usize,
+    left_behind: LeftBehind,
     last_committed: Transno,
     last_contact: Option<Time>,
     /// When the last answer came, whatever it was about and whenever that was asked.
@@ -190,6 +193,7 @@ impl Import {
             slots: vec![None; DATA_SLOTS.end],
             retained: BTreeMap::new(),
             retained_bytes: 0,
+            left_behind: LeftBehind::default(),
             last_committed: Transno::ZERO,
             last_contact: None,
             heard_at: None,
@@ -530,6 +534,7 @@ impl Import {
         assert!(self.retained.keys().next().is_none_or(|first| *first > self.last_committed));
         let bytes: usize = self.retained.values().map(|retained| retained.data.len()).sum();
         assert_eq!(bytes, self.retained_bytes);
+        assert!(self.left_behind.first().is_none_or(|first| first > self.last_committed));
         if self.is_overdue {
             assert_eq!(self.state, ImportState::Active);
             assert!(self.is_ping_out);
@@ -559,7 +564,7 @@ impl Import {
         let is_blocked = !self.modifying_queue.is_empty() || !self.data_queue.is_empty();
         let interval = if self.is_retaining_too_much() && is_blocked {
             limits::COMMIT_PING_INTERVAL_BLOCKED
-        } else if self.retained.is_empty() {
+        } else if self.retained.is_empty() && self.left_behind.is_empty() {
             self.ping_interval
         } else {
             limits::COMMIT_PING_INTERVAL
@@ -587,6 +592,7 @@ impl Import {
         self.replay = Replay::default();
         self.retained.clear();
         self.retained_bytes = 0;
+        self.left_behind = LeftBehind::default();
         let tickets: Vec<Ticket> = self.pending.keys().copied().collect();
         for ticket in tickets {
             self.complete(ticket, Err(Status::NotConnected), out);

@@ -598,7 +598,10 @@ fn log_event(event: &Event) {
         Event::AnswersAgain(target) => tracing::info!(%target, "answers again"),
         Event::Recovered(target) => tracing::info!(%target, "was restarted; everything was sent again"),
         Event::Evicted(target) => {
-            tracing::warn!(%target, "evicted this mount; what was not yet durable there is lost");
+            tracing::warn!(%target, "evicted this mount; what was kept back for it is lost");
+        }
+        Event::Lost { target, request_count } => {
+            tracing::error!(%target, request_count, "was restarted, evicted this mount, and lost what it had acknowledged");
         }
         Event::ReplayRefused { target, status } => {
             tracing::error!(%target, %status, "was restarted and lost something that it had acknowledged");

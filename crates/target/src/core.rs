@@ -28,6 +28,7 @@ use bytes::Bytes;
 use held::HeldFrames;
 use lineage::Remembered;
 use recovery::{Awaited, Recovery};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError};
@@ -249,9 +250,8 @@ impl<M: MetaStore> Core<M> {
         };
         core.begin_recovery(base, is_lossless);
         rows::put_state(&mut batch, &core.state_row());
-        if core.options.has_external_data {
-            rows::put_last_mark(&mut batch, epoch, if is_lossless { applied } else { mark });
-        }
+        let is_all_there = is_lossless || !core.options.has_external_data;
+        rows::put_last_mark(&mut batch, epoch, if is_all_there { applied } else { mark });
         core.open_at = core.apply_internal(batch)?;
         core.external_durable = core.open_at;
         core.kick();
@@ -551,6 +551,17 @@ impl<M: MetaStore> Core<M> {
             rows::read_last_mark(self.store.as_ref(), transno.epoch())?
         };
         Ok(transno <= known)
+    }
+
+    /// Of what an incarnation has executed (this one or an earlier one), everything up to here is there still, if nobody has changed it since.
+    /// What the store does not say is lost.
+    pub(crate) fn survived(&self, of: Epoch) -> Transno {
+        match of.cmp(&self.epoch) {
+            Ordering::Less => rows::read_last_mark(self.store.as_ref(), of).unwrap_or_default(),
+            Ordering::Equal => self.transno,
+            // Whatever is asked for, there was none.
+            Ordering::Greater => Transno::ZERO,
+        }
     }
 
     /// Everything up to here is durable, whatever clients are told.

@@ -90,6 +90,8 @@ pub enum SessionState {
     Replay = 3,
 }
 
+/// Its frame's `transno`: of what the target has executed in `ConnectRequest::target_epoch`, everything up to there is there still (zero from
+/// who does not say). Who was evicted replays nothing, and has lost the rest.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ConnectReply {
     pub version: u32,

@@ -576,9 +576,8 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
         if !ctx.with(|state| state.is_for_close(fid)) {
             write_out_file(ctx, fid).await;
         }
-        let there = check_still_there(ctx, fh).await;
+        check_still_there(ctx, fh).await?;
         take_error_of_handle(ctx, fid, fh)?;
-        there?;
     }
     Ok(Answer::Done)
 }

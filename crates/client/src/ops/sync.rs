@@ -106,12 +106,11 @@ pub(crate) async fn fsync(ctx: &Ctx, who: &Who, node: u64, fh: u64) -> Outcome<A
         vec![Box::pin(sync_whole(ctx, fid)), Box::pin(sync_file_inode(ctx, fid))];
     let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
     // By now it is known if the MDT has evicted this client.
-    let there = check_still_there(ctx, fh).await;
+    check_still_there(ctx, fh).await?;
     // Who was killed while he waited hears of no error; another process may have the descriptor.
     if ctx.with(|state| state.is_unanswered(who.id)) {
         take_error_of_file(ctx, fid, fh)?;
     }
-    there?;
     synced.map(|()| Answer::Done)
 }
 
@@ -126,18 +125,34 @@ pub(crate) async fn sync_written(ctx: &Ctx, node: u64, fh: u64) -> Outcome<()> {
 }
 
 /// A directory: what was made and removed in it.
-pub(crate) async fn fsync_directory(ctx: &Ctx, node: u64) -> Outcome<Answer> {
+pub(crate) async fn fsync_directory(ctx: &Ctx, who: &Who, node: u64, fh: u64) -> Outcome<Answer> {
     let fid = super::fid_of(ctx, node)?;
     let stripes = ctx.with(|state| state.nodes.stripes_of(fid));
     // Others may have changed it too, and their changes are asked for with it.
-    for result in join_all(stripes.into_iter().map(|stripe| sync_inode(ctx, stripe, true)).collect()).await {
-        result?;
+    let parts = stripes.iter().map(|stripe| sync_inode(ctx, *stripe, true)).collect();
+    let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
+    // By now it is known if an MDT has evicted this client. Who was killed while he waited hears of no error.
+    if ctx.with(|state| state.is_unanswered(who.id)) {
+        let of_whole = take_error_of_file(ctx, fid, fh);
+        // What was lost of a stripe while the whole was not known.
+        let lost =
+            ctx.with(|state| stripes.into_iter().filter_map(|stripe| state.untold.take(stripe)).last());
+        of_whole?;
+        lost.map_or(Ok(()), Err)?;
     }
-    Ok(Answer::Done)
+    synced.map(|()| Answer::Done)
+}
+
+/// sync(1) of the mount: makes everything durable, and tells once that something was lost.
+pub(crate) async fn sync(ctx: &Ctx, who: &Who) -> Outcome<Answer> {
+    let synced = sync_all(ctx).await;
+    let is_asking = ctx.with(|state| state.is_unanswered(who.id));
+    let lost = if is_asking { ctx.with(|state| state.untold.take_of_mount()) } else { None };
+    lost.map_or(synced, Err)
 }
 
 /// Everything that this mount has changed, on every target that it has talked to.
-pub(crate) async fn sync_all(ctx: &Ctx) -> Outcome<Answer> {
+async fn sync_all(ctx: &Ctx) -> Outcome<Answer> {
     write_out_all(ctx).await;
     let targets: Vec<TargetId> = ctx.with(|state| {
         let is_used = |connection: &crate::state::Connection| {

@@ -10,6 +10,7 @@ mod closes;
 mod coherence;
 mod counters;
 mod ends;
+mod evictions;
 mod fences;
 mod holders;
 mod interrupts;

@@ -461,6 +461,7 @@ impl<M: MetaStore> Mds<M> {
             }
             ImportOutput::Committed(_)
             | ImportOutput::ReplayFailed { .. }
+            | ImportOutput::Lost { .. }
             | ImportOutput::Recovered
             | ImportOutput::Callback(_)
             | ImportOutput::State(_)

@@ -182,6 +182,7 @@ impl Import {
         while let Some(first) = self.retained.first_entry().filter(|first| *first.key() <= transno) {
             self.retained_bytes -= first.remove().data.len();
         }
+        self.left_behind.on_committed(transno);
         out.push(ImportOutput::Committed(transno));
     }
 }

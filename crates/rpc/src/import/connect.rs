@@ -103,7 +103,8 @@ impl Import {
         self.wall_offset_ns = Some(reply.server_time_ns.saturating_sub(now_ns));
         let had_session = self.session != 0;
         self.session = reply.session;
-        if self.target_epoch != reply.target_epoch {
+        let is_restarted = self.target_epoch != reply.target_epoch;
+        if is_restarted {
             self.estimate.forget();
         }
         self.target_epoch = reply.target_epoch;
@@ -111,8 +112,11 @@ impl Import {
         self.features = reply.features & features::ALL;
         self.software.clone_from(&reply.software);
         if had_session && reply.state == SessionState::New {
-            // Before anything counts as committed: what was lost has numbers below those of a later incarnation.
             self.on_evicted(out);
+        }
+        if is_restarted || reply.state == SessionState::New {
+            // Before anything counts as committed: what was lost has numbers below those of a later incarnation.
+            self.lose_left_behind(frame.transno, out);
         }
         self.on_committed(frame.last_committed, out);
         self.on_session(now, &reply, had_session, out);
@@ -136,9 +140,10 @@ impl Import {
         }
     }
 
-    /// Nothing that this caller did and that was not committed is there any more.
+    /// Nothing of what this caller holds is there any more, and nothing that it did is replayed.
     fn on_evicted(&mut self, out: &mut Vec<ImportOutput>) {
-        self.retained.clear();
+        let retained = std::mem::take(&mut self.retained);
+        self.left_behind.add(retained.into_iter().map(|(transno, retained)| (transno, retained.request)));
         self.retained_bytes = 0;
         out.push(ImportOutput::Evicted);
         let modifying = self.pending.iter().filter(|(_, pending)| pending.kind.is_modifying());

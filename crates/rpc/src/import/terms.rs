@@ -111,8 +111,12 @@ pub enum ImportOutput {
     },
     /// The target has recovered; waiting requests go on by themselves.
     Recovered,
-    /// The target knows nothing of this caller any more: locks, opens and uncommitted work are gone.
+    /// The target knows nothing of this caller any more: locks and opens are gone, and so may be uncommitted work (`Lost`).
     Evicted,
+    /// The target had answered these, and has lost them: after an eviction nobody replays them.
+    Lost {
+        requests: Vec<Request>,
+    },
     Callback(Callback),
     State(ImportState),
     /// The session stands, and the target answers nothing (`limits::OVERDUE_AFTER`). Once, until it answers or another state comes.

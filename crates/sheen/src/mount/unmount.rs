@@ -35,11 +35,21 @@ pub struct Lost {
 
 impl Mount {
     /// Makes everything durable that was done through this mount. Waits for as long as the servers answer, however slow their
-    /// disks are.
+    /// disks are. What was lost before is said, and keeps nobody from leaving: it is told once.
     ///
     /// # Errors
     /// A target fails, or has been silent for too long (`Silence`).
     pub fn sync(&self, patience: Patience, say: &Say<'_>) -> Result<()> {
+        match self.sync_once(patience, say) {
+            Err(error) if !error.is::<Silence>() && !self.is_destroyed() => {
+                say(&format!("{error:#}; once more"));
+                self.sync_once(patience, say)
+            }
+            synced => synced,
+        }
+    }
+
+    fn sync_once(&self, patience: Patience, say: &Say<'_>) -> Result<()> {
         let answer = begin(&self.owner, &self.shared, Call::SyncAll);
         let synced = self.wait_heard(&answer, patience, say)?;
         let synced = synced.with_context(|| format!("the mount {} has ended", self.path.display()))?;

@@ -14,7 +14,8 @@ use wire::{MdtReply, Reply};
 pub(super) const CLIENTS: Table = 253;
 /// Key: client, slot. Last reply of each slot.
 pub(super) const SLOTS: Table = 254;
-/// Key: epoch. What the mark said when that incarnation began: of the one before it, everything up to there was durable.
+/// Key: epoch. What the mark said when that incarnation began (without data outside: the last transaction that was there): of the one before
+/// it, everything up to there was durable.
 pub(super) const LAST_MARKS: Table = 252;
 /// Key: client, a target. When it was started that last called.
 pub(super) const CALLERS: Table = 250;

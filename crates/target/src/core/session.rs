@@ -189,6 +189,7 @@ impl<M: MetaStore> Core<M> {
             started_at: self.remembered.own.last().at,
         });
         let mut frame = self.reply_frame(client, session, request_frame.xid, request_frame.trace);
+        frame.transno = self.survived(request.target_epoch);
         frame.body = reply.to_bytes();
         if is_held {
             let held = Held::Session { client, since: self.now.time, frame: Box::new(frame) };

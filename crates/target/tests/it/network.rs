@@ -24,6 +24,12 @@ pub struct Caller {
     pub evictions: usize,
     pub recoveries: usize,
     pub lost_replays: usize,
+    /// What it has heard to be durable.
+    pub committed: Transno,
+    /// Operations that were acknowledged in a session that ended with an eviction, and not known to be durable.
+    pub left_behind: BTreeSet<u64>,
+    /// Those of them that the target says to have lost.
+    pub lost_with_session: BTreeSet<u64>,
 }
 
 pub struct Cluster {
@@ -92,6 +98,9 @@ impl Cluster {
                 evictions: 0,
                 recoveries: 0,
                 lost_replays: 0,
+                committed: Transno::ZERO,
+                left_behind: BTreeSet::new(),
+                lost_with_session: BTreeSet::new(),
             })
             .collect();
         let mut cluster = Cluster {
@@ -299,12 +308,17 @@ impl Cluster {
                 ImportOutput::Evicted => {
                     let caller = &mut self.callers[index];
                     caller.evictions += 1;
-                    let committed = caller.import.last_committed();
-                    caller.done.retain(|_, transno| *transno <= committed);
+                    // Not what the session says: that counts for what comes after.
+                    let committed = caller.committed;
+                    let evicted = caller.done.extract_if(.., |_, transno| *transno > committed);
+                    caller.left_behind.extend(evicted.map(|(operation, _)| operation));
                 }
                 ImportOutput::ReplayFailed { .. } => self.callers[index].lost_replays += 1,
-                ImportOutput::Committed(_)
-                | ImportOutput::State(_)
+                ImportOutput::Lost { requests } => {
+                    self.callers[index].lost_with_session.extend(requests.iter().map(operation_of));
+                }
+                ImportOutput::Committed(transno) => self.callers[index].committed = transno,
+                ImportOutput::State(_)
                 | ImportOutput::Overdue
                 | ImportOutput::AnswersAgain
                 | ImportOutput::Outdated(_)
@@ -486,5 +500,14 @@ impl Cluster {
         self.callers[caller].sent.insert(ticket, u64::MAX - ticket.0);
         self.on_import(caller, out);
         ticket
+    }
+}
+
+fn operation_of(request: &Request) -> u64 {
+    match request {
+        Request::Mdt(MdtRequest::Setxattr { name, .. }) => {
+            u64::from_be_bytes(name.as_slice().try_into().unwrap())
+        }
+        other => panic!("{other:?} was submitted by nobody"),
     }
 }

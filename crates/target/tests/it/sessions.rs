@@ -4,6 +4,7 @@ use crate::network::{Cluster, TARGET, client};
 use base::limits::{LEASE, PING_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
 use base::{Duration, Endpoint, Epoch, Fid, Status, TargetId, Xid};
 use rpc::{ImportState, Kind};
+use std::collections::BTreeSet;
 use target::EvictReason;
 use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, Request, flags};
 
@@ -80,6 +81,53 @@ fn everything_acknowledged_survives_and_nothing_runs_twice() {
         rows += more_rows;
     }
     assert!(crashes > 300 && rows > 10_000, "the storm blew: {crashes} crashes, {rows} rows");
+}
+
+/// An operator evicts, and callers are away for longer than a recovery waits; the target loses power in between, with a part of what was not
+/// durable.
+#[test]
+fn who_is_evicted_hears_of_all_that_is_lost_and_of_nothing_else() {
+    let (mut kept, mut lost) = (0, 0);
+    for seed in 0..100 {
+        let mut cluster = Cluster::new(seed, 3);
+        cluster.start();
+        for _ in 0..20 {
+            for _ in 0..cluster.rng.below(6) {
+                let caller = cluster.rng.below(3) as usize;
+                cluster.submit(caller);
+            }
+            let pause = Duration::from_millis(cluster.rng.below(400));
+            cluster.run_for(pause);
+            let caller = cluster.rng.below(3) as usize;
+            if cluster.rng.one_in(4) {
+                cluster.partitioned.insert(caller);
+            }
+            if cluster.rng.one_in(4) {
+                evict(&mut cluster, caller);
+            }
+            if cluster.rng.one_in(4) {
+                cluster.crash();
+                cluster.start();
+                cluster.run_for(Duration::from_secs(100));
+            }
+            cluster.partitioned.clear();
+        }
+        cluster.run_for(Duration::from_secs(200));
+        let rows = cluster.rows();
+        for (index, caller) in cluster.callers.iter().enumerate() {
+            let gone: BTreeSet<u64> = caller.left_behind.difference(&rows).copied().collect();
+            assert_eq!(caller.lost_with_session, gone, "seed {seed}, caller {index}");
+            kept += caller.left_behind.len() - gone.len();
+            lost += gone.len();
+        }
+    }
+    assert!(kept > 100 && lost > 30, "there is something to tell apart: {kept} kept, {lost} lost");
+}
+
+fn evict(cluster: &mut Cluster, caller: usize) {
+    let (now, mut out) = (cluster.now, Vec::new());
+    cluster.core.as_mut().unwrap().evict(now, client(caller), EvictReason::Operator, &mut out);
+    cluster.on_core(out);
 }
 
 /// Some callers, or all, are of a version that does not say what it replays.

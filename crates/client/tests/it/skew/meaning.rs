@@ -54,7 +54,9 @@ fn request(frame: &Frame) -> String {
 }
 
 fn reply(frame: &Frame) -> String {
-    let has_changed = frame.transno.0 != 0;
+    // That of a new session tells what is there still of an earlier one; who does not know it leaves it unread.
+    let is_connected = matches!(Reply::from_bytes(&frame.body), Ok(Reply::Connected(_)));
+    let has_changed = frame.transno.0 != 0 && !is_connected;
     if frame.body.is_empty() {
         return format!("reply, {:?}, changed {has_changed}", frame.status);
     }
