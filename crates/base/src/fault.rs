@@ -51,10 +51,14 @@ pub enum Fault {
     UnfencedForgotten = 22,
     /// The management server says of nobody that his lease has ended.
     GoneTakenForLiving = 23,
+    /// A client says nothing of what a target that has evicted it has lost.
+    LossUntold = 24,
+    /// A client takes for lost what a target that has evicted it has kept.
+    KeptTakenForLost = 25,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 23] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -76,6 +80,8 @@ impl Fault {
         Fault::LinkKept,
         Fault::AnswersKept,
         Fault::UnfencedForgotten,
+        Fault::LossUntold,
+        Fault::KeptTakenForLost,
     ];
 
     /// Those that many clients that vanish with an MDT must show. (Of the last one, a few clients may go on as if nothing were wrong.)

@@ -179,6 +179,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::LinkKept | Fault::AnswersKept => &["fsck"],
         // What arrives late is behind the size that somebody has measured and the MDT believes.
         Fault::UnfencedForgotten => &["fsck", "model", "tree"],
+        Fault::LossUntold | Fault::KeptTakenForLost => &["losses"],
         // A file that is not read again before the end has a size that its objects have not.
         Fault::StaleSizeTaken => &["model", "tree", "fsck"],
         Fault::ReplySlotForgotten

@@ -2,7 +2,7 @@
 //! program of calls; names and attributes are cached as long as the client allows and nobody takes them back, and
 //! answers out of these caches are judged like any other.
 
-use crate::model::{EEXIST, EIO, EISDIR, ENOENT, ENOTDIR, ESTALE, Kind, Op, Outcome, Stat, pattern};
+use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, ESTALE, Kind, Op, Outcome, Stat, pattern};
 use crate::workload::{self, FIRST_READING_SLOT};
 use base::{Attr, Duration, FileType, Time};
 use bytes::Bytes;
@@ -645,11 +645,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             changed(port, &[node]);
             answer.map(|_| Outcome::Done)
         }
-        Op::SyncAll => match call(port, Call::SyncAll).await {
-            // What was lost while the mount was cut off is told once, perhaps when that is long over.
-            Err(EIO) => call(port, Call::SyncAll).await.map(|_| Outcome::Done),
-            synced => synced.map(|_| Outcome::Done),
-        },
+        Op::SyncAll => call(port, Call::SyncAll).await.map(|_| Outcome::Done),
         Op::Statfs => call(port, Call::Statfs { node: 1 }).await.map(|_| Outcome::Done),
     }
 }

@@ -3,7 +3,7 @@
 use crate::cluster::target_config;
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Rng, TargetConfig, TargetId,
-    TargetKind, Time,
+    TargetKind, Time, Transno,
 };
 use client::mgc::{self, Mgc};
 use mds::{Mds, MdsEvent, MdsOptions};
@@ -36,6 +36,21 @@ pub enum Effect {
     Note(String),
     /// What can go wrong only with a device, or because something is not what it must be.
     Failed(String),
+}
+
+/// How far a target was in one of its incarnations.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub epoch: Epoch,
+    pub executed: Transno,
+    /// As its clients were told.
+    pub committed: Transno,
+}
+
+impl Progress {
+    fn of<M: store::MetaStore>(core: &target::Core<M>) -> Progress {
+        Progress { epoch: core.epoch(), executed: core.last_transno(), committed: core.last_committed() }
+    }
 }
 
 /// In the names of server processes as callers of the management server.
@@ -402,6 +417,14 @@ impl Server {
             1 => Kept::Whole,
             _ => Kept::Torn { byte_count: rng.below(70_000) as usize },
         });
+    }
+
+    pub fn done(&self) -> Option<Progress> {
+        match &self.engine {
+            Some(Engine::Mdt(mds)) => Some(Progress::of(mds.core())),
+            Some(Engine::Ost(oss)) => Some(Progress::of(oss.core())),
+            Some(Engine::Mgs(_)) | None => None,
+        }
     }
 
     /// The machine loses power; of the rows that were not synced, so many batches are there, and of the data nothing.

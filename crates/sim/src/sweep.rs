@@ -187,6 +187,8 @@ pub const EXPECTED: &[&str] = &[
     "eviction",
     "evicted by an operator",
     "written after others had removed it",
+    "power lost behind a writer",
+    "loss with an eviction",
     "writer long away",
     "writer back for a moment",
     "lease ended",

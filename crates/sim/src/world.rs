@@ -4,6 +4,7 @@ mod clocks;
 mod driver;
 mod faults;
 mod judge;
+mod losses;
 mod network;
 mod replays;
 mod scenes;
@@ -21,8 +22,11 @@ use base::{
     WallTime,
 };
 use client::mgc::{self, Mgc};
-use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
+use client::{
+    Answer, Call, Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output,
+};
 use clocks::Clocks;
+use losses::Losses;
 use replays::Replays;
 use scenes::Held;
 use std::cell::RefCell;
@@ -106,6 +110,7 @@ struct Done {
     client: usize,
     op: Op,
     outcome: Option<Told>,
+    has_told_loss: bool,
 }
 
 pub struct World {
@@ -152,6 +157,7 @@ pub struct World {
     round: Vec<Done>,
     next_client: u128,
     replays: Replays,
+    losses: Losses,
 }
 
 impl World {
@@ -209,6 +215,7 @@ impl World {
             round: Vec::new(),
             next_client: 1,
             replays: Replays::default(),
+            losses: Losses::default(),
         };
         for id in all {
             world.start(id);

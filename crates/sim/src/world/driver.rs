@@ -206,10 +206,14 @@ impl World {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             let mount = &mut self.mounts[seat];
+            if let Input::Call { id, call, .. } = &input {
+                self.losses.on_call(mount.id, *id, call);
+            }
             mount.port.borrow_mut().now = now.time;
             let mut out = Vec::new();
             mount.machine.handle(now, input, &mut out);
             mount.machine.check();
+            self.note_losses(seat, &out);
             for output in out {
                 self.on_output(seat, output);
             }
@@ -220,6 +224,40 @@ impl World {
             }
         }
         self.mounts[seat].note_deadline();
+    }
+
+    /// What a mount says of what is lost, in its log and to its callers.
+    fn note_losses(&mut self, seat: usize, out: &[Output]) {
+        let client = self.mounts[seat].id;
+        let mut found = Vec::new();
+        for output in out {
+            match output {
+                Output::Event(ClientEvent::Evicted(target)) => self.losses.on_evicted(client, *target),
+                Output::Event(ClientEvent::Lost { target, request_count }) => {
+                    self.count("loss with an eviction");
+                    found.push(self.losses.on_lost(client, *target, *request_count));
+                }
+                Output::Event(ClientEvent::ReplayRefused { .. }) => self.losses.on_refused(client),
+                Output::Event(ClientEvent::Recovered(target)) => self.losses.on_recovered(client, *target),
+                Output::Reply { id, result } => {
+                    found.push(self.losses.on_answer(client, *id, result));
+                }
+                _ => {}
+            }
+        }
+        for output in out {
+            if let Output::Event(
+                ClientEvent::Evicted(target)
+                | ClientEvent::Recovered(target)
+                | ClientEvent::Connected(target),
+            ) = output
+            {
+                found.push(self.losses.check_told(client, *target));
+            }
+        }
+        if let Some(what) = found.into_iter().find_map(Result::err) {
+            self.violate("losses", what);
+        }
     }
 
     /// The machine of a mount has to do with the management server.
@@ -315,7 +353,7 @@ impl World {
         self.trace(|| format!("client {seat}: starts {op:?}"));
         self.forget_synced(seat, &op);
         let index = self.round.len();
-        self.round.push(Done { client: seat, op: op.clone(), outcome: None });
+        self.round.push(Done { client: seat, op: op.clone(), outcome: None, has_told_loss: false });
         let mount = &mut self.mounts[seat];
         mount.port.borrow_mut().now = self.now.time;
         let task = Task::new(&mount.port, op.clone());
@@ -363,7 +401,9 @@ impl World {
         if !self.run_until_done() {
             return None;
         }
-        self.round.pop().and_then(|done| done.outcome)
+        let mut done = self.round.pop()?;
+        done.take_told_loss();
+        done.outcome
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::model::EIO;
+use crate::servers::Progress;
+use store::MetaStore;
 
 impl World {
     pub(super) fn plan_faults(&mut self) {
@@ -144,6 +146,7 @@ impl World {
         if server.engine.is_none() {
             return;
         }
+        let done = server.done();
         if is_power {
             server.crash(&mut rng);
             self.count("power failure");
@@ -154,6 +157,7 @@ impl World {
             }
             self.count("process killed");
         }
+        self.note_death(id, done);
         self.fill_disks(BTreeSet::new());
         self.trace(|| format!("{id} dies (power failure: {is_power})"));
         self.wire.retain(|_, event| match event {
@@ -167,6 +171,12 @@ impl World {
             _ => self.rng.below(500_000_000),
         };
         self.post(Duration::from_nanos(down), Event::Start(id));
+    }
+
+    fn note_death(&mut self, id: TargetId, done: Option<Progress>) {
+        if let (Some(done), Some(server)) = (done, self.servers.get(&id)) {
+            self.losses.note_death(id, done, server.meta.applied());
+        }
     }
 
     /// Full disks fill up under running targets only: what was written before a crash still fits afterwards.

@@ -1,7 +1,7 @@
 //! The judge of a round: some order of its operations must explain what all of them told.
 
 use super::*;
-use crate::model::{EINVAL, ENOSPC, Stat};
+use crate::model::{EINVAL, EIO, ENOSPC, Stat};
 use base::{Extent, Layout};
 use mds::rows;
 
@@ -32,6 +32,7 @@ impl World {
             let inode = self.model.handles.get(&(done.client, slot)).map(|ino| self.model.inode(*ino));
             if let Some(Inode { content: Content::File(data), node: Some(node), .. }) = inode
                 && done.outcome == Some(Told::Done)
+                && !done.has_told_loss
             {
                 self.synced.insert(*node, Rc::clone(data));
                 self.shared
@@ -47,6 +48,7 @@ impl World {
     /// Some order of the operations must explain what all of them told.
     pub(super) fn judge_round(&mut self) {
         for index in 0..self.round.len() {
+            self.round[index].take_told_loss();
             let told = self.round[index].outcome.as_ref();
             self.count(match told {
                 Some(Told::Written(_)) => "write was short",
@@ -55,7 +57,7 @@ impl World {
             });
             let failed =
                 told.and_then(|told| if let Told::Error(errno) = told { Some(*errno) } else { None });
-            if let (Some(5), false) = (failed, self.is_doubtful) {
+            if let (Some(EIO), false) = (failed, self.is_doubtful) {
                 let done = &self.round[index];
                 self.violate("model", format!("client {}: {:?} failed with EIO", done.client, done.op));
                 return;
@@ -143,6 +145,15 @@ impl World {
 }
 
 impl Done {
+    /// Of EIO where something was lost `losses` judges. Else such a call has done what it does without it.
+    pub fn take_told_loss(&mut self) {
+        let may_tell = matches!(self.op, Op::Fsync { .. } | Op::Close { .. } | Op::SyncAll);
+        if may_tell && self.outcome == Some(Told::Error(EIO)) {
+            self.outcome = Some(Told::Done);
+            self.has_told_loss = true;
+        }
+    }
+
     /// For a write that was not wholly done since a disk was full: how many bytes were.
     fn written_before_refusal(&self) -> Option<u64> {
         match (&self.op, &self.outcome) {

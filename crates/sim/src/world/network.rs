@@ -11,6 +11,7 @@ impl World {
                 format!("{} has replayed on {now:?} what it had done to {before:?}", frame.src.client_id());
             self.violate("replay", what);
         }
+        self.losses.see(&frame);
         if let Err(error) = frame.check_length() {
             self.violate("frame", format!("{} -> {}: {error}", frame.src.client_id(), frame.dst.client_id()));
         }
@@ -49,7 +50,10 @@ impl World {
                 let host = host(frame.dst).client_id();
                 if let Some(seat) = self.mounts.iter().position(|mount| mount.id == host) {
                     match id == host {
-                        true => self.on_client(seat, Input::Frame(frame)),
+                        true => {
+                            self.losses.hear(&frame);
+                            self.on_client(seat, Input::Frame(frame));
+                        }
                         false => self.on_mgc(seat, mgc::Input::Frame(frame)),
                     }
                 } else if let Some(target) = Server::of_caller(id)

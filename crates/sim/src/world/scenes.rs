@@ -9,6 +9,8 @@ use base::limits::SESSION_LEASE;
 const SCENE_ONE_IN: u64 = 20;
 /// In which everything that is kept back has been sent.
 const SENT_AFTER: Duration = Duration::from_millis(2500);
+/// No recovery waits so long.
+const AWAY_MIN: Duration = Duration::from_secs(75);
 const HEARD_WITHIN: Duration = Duration::from_secs(20);
 const WRITE_BYTES: u64 = 5000;
 
@@ -20,6 +22,8 @@ enum Scene {
     Away,
     /// The same, and the writer is back for a moment, too short to open again what it writes.
     Back,
+    /// What the writer has just changed is lost with the power of the MDT or of an OST, whose recovery ends before he is back.
+    Lost,
 }
 
 /// Who is in it.
@@ -48,7 +52,8 @@ impl World {
             return;
         }
         let Some(cast) = self.cast() else { return };
-        let scene = *self.rng.pick(&[Scene::Removed, Scene::Away, Scene::Back]).unwrap_or(&Scene::Away);
+        let scene =
+            *self.rng.pick(&[Scene::Removed, Scene::Away, Scene::Back, Scene::Lost]).unwrap_or(&Scene::Away);
         self.trace(|| format!("{scene:?}: client {} writes {:?}", cast.writer, cast.path));
         self.is_doubtful = true;
         self.lost_at = self.now.time;
@@ -57,6 +62,10 @@ impl World {
             Scene::Removed => {
                 self.count("written after others had removed it");
                 self.play_removed(&cast);
+            }
+            Scene::Lost => {
+                self.count("power lost behind a writer");
+                self.play_lost(&cast);
             }
             Scene::Away | Scene::Back => {
                 let name = if scene == Scene::Back { "writer back for a moment" } else { "writer long away" };
@@ -126,6 +135,59 @@ impl World {
                 return;
             }
         }
+    }
+
+    /// He asks twice what has become of it.
+    fn play_lost(&mut self, cast: &Cast) {
+        let target = match self.rng.below(4) {
+            0 => TargetId::ost(self.rng.below(u64::from(self.options.ost_count)) as u16),
+            _ => cast.link.1,
+        };
+        if !self.change_unsynced(cast, target) {
+            return;
+        }
+        let link = (cast.link.0, target);
+        let cut = Cut::Link(Endpoint::Client(link.0), Endpoint::Target(target));
+        self.cut.insert(cut);
+        // An eviction is lost too, with what was done before it.
+        if self.rng.one_in(4) {
+            self.on_event(Event::Evict(target, link.0));
+            let pause = Duration::from_nanos(self.rng.below(2 * self.sync_ns_max));
+            self.run_for(pause);
+        }
+        self.crash(target, true);
+        let is_early = self.rng.one_in(8);
+        let away = Duration::from_nanos(self.rng.below(20_000_000_000));
+        self.run_for(if is_early { away } else { AWAY_MIN.saturating_add(away) });
+        self.cut.remove(&cut);
+        for _ in 0..2 {
+            if !self.act(cast.writer, Op::Fsync { slot: cast.slot }) {
+                return;
+            }
+        }
+        if self.rng.one_in(2) {
+            self.act(cast.writer, Op::SyncAll);
+        }
+    }
+
+    /// The target is to have something that it has answered and that is not durable.
+    fn change_unsynced(&mut self, cast: &Cast, target: TargetId) -> bool {
+        if target.kind == TargetKind::Ost {
+            let write = self.write_at(cast, cast.byte_count);
+            let is_written = self.act(cast.writer, write);
+            // Something of it was sent, or nothing.
+            let pause = Duration::from_millis(self.rng.below(2500));
+            self.run_for(pause);
+            return is_written && !self.is_broken();
+        }
+        let path = cast.path.clone();
+        let changes = [
+            Op::Chmod { path: path.clone(), permissions: 0o600 },
+            Op::Setxattr { path: path.clone(), name: "user.a".into(), value: self.rng.below(256) as u8 },
+            Op::Unlink { path },
+        ];
+        let change = self.rng.pick(&changes).cloned();
+        change.is_some_and(|change| self.act(cast.writer, change))
     }
 
     fn play_late_write(&mut self, cast: &Cast, is_back: bool) {

@@ -7,7 +7,7 @@ fn operations_that_may_miss_do_not_multiply_the_states() {
     let mut model = Model::new();
     model.prepare(0);
     let path = vec!["f".to_string()];
-    let told = |op| Done { client: 0, op, outcome: Some(Told::Error(ENOENT)) };
+    let told = |op| Done { client: 0, op, outcome: Some(Told::Error(ENOENT)), has_told_loss: false };
     let mut round = vec![told(Op::Unlink { path: path.clone() })];
     round.extend((0..7).map(|_| told(Op::Stat { path: path.clone() })));
     assert!(round[1].op.may_miss(&Told::Error(ENOENT)));
@@ -28,8 +28,14 @@ fn a_rename_between_the_steps_of_another_may_put_a_directory_below_itself() {
     model.prepare(0);
     let path = |text: &str| text.split('/').map(str::to_string).collect::<Path>();
     let rename = |from, to, flags| Op::Rename { from: path(from), to: path(to), flags };
-    let below = Done { client: 0, op: rename("a", "b/c", 0), outcome: Some(Told::Error(EINVAL)) };
-    let exchange = Done { client: 1, op: rename("b", "a", 2), outcome: Some(Told::Done) };
+    let below = Done {
+        client: 0,
+        op: rename("a", "b/c", 0),
+        outcome: Some(Told::Error(EINVAL)),
+        has_told_loss: false,
+    };
+    let exchange =
+        Done { client: 1, op: rename("b", "a", 2), outcome: Some(Told::Done), has_told_loss: false };
     assert!(!explain(std::slice::from_ref(&model), &[&below, &exchange], &Room::default(), 10).is_empty());
     assert!(explain(&[model], &[&below], &Room::default(), 10).is_empty(), "alone it is wrong");
 }
@@ -51,8 +57,13 @@ fn a_size_between_is_told_only_of_several_objects_that_change() {
         let Ok(Told::Stat(stat)) = model.clone().apply(0, &Op::Fstat { slot }) else { panic!("it is there") };
         let told = Told::Stat(Stat { size, node: 99, ..stat });
         let round = [
-            Done { client: 1, op: Op::Truncate { path: path("f"), size: 100 }, outcome: Some(Told::Done) },
-            Done { client: 0, op: Op::Fstat { slot }, outcome: Some(told) },
+            Done {
+                client: 1,
+                op: Op::Truncate { path: path("f"), size: 100 },
+                outcome: Some(Told::Done),
+                has_told_loss: false,
+            },
+            Done { client: 0, op: Op::Fstat { slot }, outcome: Some(told), has_told_loss: false },
         ];
         !explain(&[model], &round.iter().collect::<Vec<_>>(), &Room::default(), 10).is_empty()
     };
@@ -73,7 +84,7 @@ fn a_short_write_ends_where_the_next_byte_finds_no_room() {
         assert!(model.explains(0, &made, &Told::Node(99)));
         assert!(model.explains(0, &Op::Truncate { path: vec!["f".into()], size: 100 }, &Told::Done));
         model.prepare(0);
-        let done = Done { client: 0, op: op.clone(), outcome: Some(told) };
+        let done = Done { client: 0, op: op.clone(), outcome: Some(told), has_told_loss: false };
         let after = explain(&[model], &[&done], room, 10);
         after.iter().any(|model| {
             model
