@@ -1,6 +1,7 @@
 //! `kill -9` of servers under load, restart, and no call has failed.
 
 mod early;
+mod lost;
 mod recovery;
 mod signalled;
 mod striped;
@@ -33,6 +34,7 @@ static CASES: &[Case] = &[
     Case { name: "served_early_by_an_ost", seconds: 500, run: early::served_early_by_an_ost },
     Case { name: "holder_elsewhere", seconds: 200, run: holder_elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
+    Case { name: "lost_with_its_mdt", seconds: 400, run: lost::is_told },
     Case { name: "signals_to_handle", seconds: 120, run: signalled::to_handle },
     Case { name: "killed_while_waiting", seconds: 120, run: signalled::killed },
     Case { name: "statfs_interrupted", seconds: 120, run: signalled::statfs },
