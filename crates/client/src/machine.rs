@@ -4,7 +4,7 @@ use crate::call::{Answer, Call, Caller};
 use crate::ctx::{Ctx, Who};
 use crate::executor::Executor;
 use crate::interrupts::{self, Signals};
-use crate::operator::{OVERDUE_WORD, Setting, TRIM_INTERVAL, state_word};
+use crate::operator::{Setting, TRIM_INTERVAL};
 use crate::ops::root::Root;
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
@@ -13,7 +13,7 @@ use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno,
 };
 use bytes::Bytes;
-use rpc::{Import, ImportOutput, ImportState};
+use rpc::{Import, ImportOutput, ImportState, OVERDUE_WORD, state_word};
 use wire::mdt::ACCESSES_MAX;
 use wire::{Callback, Frame};
 

@@ -5,11 +5,8 @@ use crate::machine::Client;
 use crate::state::{Connection, State};
 use crate::stats::{Stats, TargetStats};
 use base::{Duration, Now, TargetId, Time, Transno, WallTime, limits};
-use rpc::{Import, ImportState, InFlightBounds, TimeoutBounds, TimeoutReport};
-use std::collections::VecDeque;
+use rpc::{InFlightBounds, TimeoutBounds, TimeoutReport, session_word};
 
-/// States of a session that are remembered, as in Lustre.
-const HISTORY_COUNT: usize = 16;
 /// Idle locks beyond the bound are given back at most this often, all at once.
 pub(crate) const TRIM_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -120,44 +117,6 @@ pub struct TargetStatus {
     pub resource_count: usize,
 }
 
-/// States of a session and when they began.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct History(VecDeque<(WallTime, &'static str)>);
-
-impl History {
-    pub(crate) fn add(&mut self, now: WallTime, word: &'static str) {
-        if self.0.len() == HISTORY_COUNT {
-            self.0.pop_front();
-        }
-        self.0.push_back((now, word));
-    }
-
-    /// Since when the last word holds, or others that are not this one.
-    fn without_since(&self, word: &'static str) -> Option<WallTime> {
-        let others = self.0.iter().rev().take_while(|(_, other)| *other != word);
-        others.last().map(|(since, _)| *since)
-    }
-}
-
-/// Of a session whose target does not answer: in Lustre a request that is not answered in time ends its session.
-pub(crate) const OVERDUE_WORD: &str = "DISCONN";
-
-/// The state of a session, as operators see it.
-pub(crate) fn session_word(import: &Import) -> &'static str {
-    if import.overdue_since().is_some() { OVERDUE_WORD } else { state_word(import.state()) }
-}
-
-pub(crate) fn state_word(state: ImportState) -> &'static str {
-    match state {
-        ImportState::Idle => "NEW",
-        ImportState::Connecting => "CONNECTING",
-        ImportState::Replaying => "REPLAY",
-        ImportState::Active => "FULL",
-        ImportState::Disconnecting | ImportState::Refused(_) => "DISCONN",
-        ImportState::Disconnected => "CLOSED",
-    }
-}
-
 impl Client {
     /// Counters since the start or since they were cleared, for `llite.*.stats`.
     pub fn stats(&self) -> Stats {
@@ -211,15 +170,6 @@ impl Client {
     }
 }
 
-/// Since when a session does not work that has begun.
-fn out_since(connection: &Connection, now: Now) -> Option<WallTime> {
-    if let Some(heard_at) = connection.import.overdue_since() {
-        let silence_ns = i64::try_from(now.time.since(heard_at).as_nanos()).unwrap_or(i64::MAX);
-        return Some(WallTime(now.wall.0.saturating_sub(silence_ns)));
-    }
-    connection.history.without_since(state_word(ImportState::Active))
-}
-
 fn status_of(connection: &Connection, now: Now, nids: Vec<String>, dirty_bytes: u64) -> TargetStatus {
     let (bounds, mut stats) = (connection.import.bounds(), connection.stats.clone());
     // The others wait here for their turn.
@@ -229,8 +179,8 @@ fn status_of(connection: &Connection, now: Now, nids: Vec<String>, dirty_bytes: 
         stats,
         state: session_word(&connection.import),
         is_overdue: connection.import.overdue_since().is_some(),
-        history: connection.history.0.iter().copied().collect(),
-        out_since: out_since(connection, now),
+        history: connection.history.words(),
+        out_since: connection.history.out_since(&connection.import, now),
         is_active: connection.is_serving(),
         nids,
         outstanding: connection.import.outstanding(),

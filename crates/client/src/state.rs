@@ -20,7 +20,7 @@ use crate::long_xattrs::LongXattrs;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
-use crate::operator::{Bulk, History, IdleLockBounds};
+use crate::operator::{Bulk, IdleLockBounds};
 use crate::ops::append::Appends;
 use crate::ops::cut::PassingWrites;
 use crate::ops::root::Root;
@@ -37,7 +37,9 @@ use base::{
 };
 use bytes::Bytes;
 use ldlm::LockCache;
-use rpc::{Import, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket, TimeoutBounds};
+use rpc::{
+    History, Import, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket, TimeoutBounds,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;

@@ -23,5 +23,5 @@ pub mod stats;
 pub mod tx;
 pub mod unheard;
 
-pub use machine::{Input, Mds, MdsEvent, MdsOptions, OpenError, Output};
+pub use machine::{Input, Mds, MdsEvent, MdsOptions, OpenError, Output, PeerStatus};
 pub use stats::{OpStat, Stats};

@@ -44,6 +44,7 @@ use fences::Fences;
 use flow::Flow;
 use holdings::{Noted, Restored};
 use ldlm::{LockOutput, LockSpace, OpId};
+pub use peers::PeerStatus;
 use peers::Peers;
 use rpc::Import;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -6,6 +6,8 @@
 
 mod estimate;
 pub mod import;
+mod words;
 
 pub use estimate::{TimeoutBounds, TimeoutReport};
 pub use import::{Answer, Import, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket};
+pub use words::{History, OVERDUE_WORD, session_word, state_word};

@@ -221,6 +221,9 @@ pub struct TargetStatus {
     /// Why it is `failed`, where that is not its device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unserved: Option<String>,
+    /// Targets that this one calls and does not hear.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unheard: Vec<Unheard>,
 }
 
 /// How one target does, seen from a mount.
@@ -293,7 +296,7 @@ pub struct MountStatus {
     pub pid: u32,
 }
 
-/// A target that a mount does not hear.
+/// A target that a mount, or an MDT, does not hear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unheard {
     /// `fs-OST0003`.

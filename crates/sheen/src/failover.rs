@@ -559,6 +559,7 @@ impl Failover {
                 owner: self.owner(seat.label.id),
                 alert: self.alert(seat),
                 unserved: None,
+                unheard: Vec::new(),
             })
             .collect()
     }

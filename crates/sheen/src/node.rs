@@ -295,6 +295,7 @@ impl Node {
             owner: failover.and_then(|failover| failover.owner(target.id)),
             alert: self.barred(target).or_else(|| target.trouble()),
             unserved: target.damage(),
+            unheard: target.unheard_peers(),
         });
         let refused = self.targets.refused().iter().map(|refused| TargetStatus {
             name: refused.name.clone(),
@@ -307,6 +308,7 @@ impl Node {
             owner: None,
             alert: None,
             unserved: Some(refused.why.clone()),
+            unheard: Vec::new(),
         });
         targets.chain(refused).chain(standbys).collect()
     }

@@ -12,6 +12,7 @@ mod global;
 mod management;
 mod mounts;
 mod names;
+mod peers;
 mod services;
 mod sessions;
 mod targets;
@@ -64,6 +65,7 @@ static CLASSES: &[&dyn AnyClass] = &[
     &sessions::LOCKS,
     &targets::MDT,
     &targets::LOD,
+    &peers::OSP,
     &targets::MDT_LOCKS,
     &targets::OST,
     &targets::OST_LOCKS,

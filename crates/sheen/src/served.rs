@@ -152,7 +152,14 @@ fn gone_in(dir: &Path, is_served: impl Fn(&Path) -> bool) -> Vec<Gone> {
                     Presence::Vanished => vanished.push(target.dir.clone()),
                 }
                 let state = super::status::DOWN.to_owned();
-                down.push(TargetStatus { state, pid: 0, recovery: None, alert: None, ..target });
+                down.push(TargetStatus {
+                    state,
+                    pid: 0,
+                    recovery: None,
+                    alert: None,
+                    unheard: Vec::new(),
+                    ..target
+                });
             }
             if down.is_empty() {
                 // All of it is served again, or was removed.
@@ -178,6 +185,7 @@ fn of_silent_in(dir: &Path, pids: &[u32]) -> Vec<TargetStatus> {
         pid,
         recovery: None,
         alert: None,
+        unheard: Vec::new(),
         ..target
     };
     texts.flat_map(|(pid, text)| text.targets.into_iter().map(move |target| silent(pid, target))).collect()

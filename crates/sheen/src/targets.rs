@@ -3,6 +3,7 @@
 mod barrier;
 mod door;
 mod mgs_rows;
+mod peers;
 mod prober;
 
 use crate::cluster::Identity;

@@ -4,11 +4,10 @@
 use crate::call::{Answer, ProbeStep, TargetProbe};
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::executor::oneshot;
-use crate::operator::session_word;
 use crate::state::State;
 use base::{Duration, Extent, Fid, LockId, ObjectId, Status, TargetId, TargetKind};
 use bytes::Bytes;
-use rpc::Kind;
+use rpc::{Kind, session_word};
 use wire::lock::{LockWant, bits};
 use wire::mdt::Statfs;
 use wire::{

@@ -1,6 +1,7 @@
 //! Calls of this MDT to other targets: destroys to OSTs, parts to MDTs.
 
 mod leaving;
+mod status;
 
 use super::{Mds, MdsEvent, MdsOptions, Output, placing};
 use crate::rows::{self, Destroy, KnownTargets};
@@ -12,6 +13,8 @@ use base::{
 use bytes::Bytes;
 use ldlm::OpId;
 use rpc::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
+use status::Past;
+pub use status::PeerStatus;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Batch, MetaStore};
 use wire::peer::{FlockWaitId, OperationId};
@@ -129,6 +132,8 @@ struct Destroys {
 pub(super) struct Peers {
     template: ImportOptions,
     imports: BTreeMap<TargetId, Import>,
+    /// For operators.
+    pasts: BTreeMap<TargetId, Past>,
     calls: BTreeMap<(TargetId, Ticket), Call>,
     /// Calls that came to an end before they left: the target does not want this one, or they are too long.
     refused: VecDeque<(TargetId, Ticket, Status)>,
@@ -153,6 +158,7 @@ impl Peers {
         Peers {
             template,
             imports: BTreeMap::new(),
+            pasts: BTreeMap::new(),
             calls: BTreeMap::new(),
             refused: VecDeque::new(),
             destroys: BTreeMap::new(),
@@ -429,6 +435,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn on_import_output(&mut self, now: Now, target: TargetId, output: ImportOutput, out: &mut Vec<Output>) {
+        self.peers.pasts.entry(target).or_default().note(now.wall, &output);
         match output {
             ImportOutput::Send(frame) => out.push(Output::Send(frame)),
             ImportOutput::Completed { ticket, result } => {

@@ -49,6 +49,7 @@ fn nids_are_those_of_servers_and_of_clients_on_their_way() {
         owner: None,
         alert: None,
         unserved: None,
+        unheard: Vec::new(),
     };
     let mount = MountStatus {
         path: "/mnt".into(),

@@ -107,6 +107,11 @@ impl Samples {
     fn of_target(&mut self, target: &Target) {
         let name = target_name(target);
         let name = [&name[..]];
+        for peer in target.peers() {
+            let works = f64::from(u8::from(peer.state == CONNECTED));
+            let peer = format!("{}-{}", target.fsname, peer.target);
+            self.add(&families::TARGET_SESSION, &[name[0], &peer], works);
+        }
         let mut gauges: Vec<(&Family, u64)> = Vec::new();
         let (rows, space): (Option<Arc<MetaDisk>>, Option<Space>) = match &target.served {
             Served::Mgs(owner) => owner.with(|mgs| {

@@ -91,6 +91,7 @@ families! {
     TARGET_INODES = Family::gauge("sheen_target_inodes", &["target", "kind"], "Inodes of the local file system");
     TARGET_CACHE_ROWS = Family::counter("sheen_target_cache_rows", &["target", "outcome"], "Rows that were looked for in a target's memory, and found (hit) or not (miss)");
     TARGET_SYNCS = Family::counter("sheen_target_syncs", &["target", "awaited"], "Syncs of the log's device, and whether somebody waited");
+    TARGET_SESSION = Family::gauge("sheen_target_session", &["target", "peer"], "1 while the session of an MDT with another target works, 0 while it does not, or the other has answered nothing for 10 s, pings included");
     MGS_LEASES = Family::gauge("sheen_mgs_leases", &[], "Mounts that have said lately that they live");
 
     MOUNT_CALLS = Family::counter("sheen_mount_calls", &["fsname", "mount", "call"], "Calls of the kernel");

@@ -36,7 +36,7 @@ fn families_have_names_of_their_own_and_are_explained() {
 /// What a label may be: something that the configuration names, or a word of a fixed list. A client, a file, a user or a process is none.
 #[test]
 fn labels_are_of_the_configuration_or_of_fixed_lists() {
-    const CONFIGURED: [&str; 3] = ["target", "fsname", "mount"];
+    const CONFIGURED: [&str; 4] = ["target", "peer", "fsname", "mount"];
     const FIXED: [&str; 9] =
         ["version", "state", "operation", "direction", "kind", "outcome", "awaited", "call", "request"];
     for family in FAMILIES {

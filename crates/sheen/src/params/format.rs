@@ -1,6 +1,6 @@
 //! Lustre's text formats, which other people's parsers read.
 
-use base::{ClusterConfig, Duration, Histogram, Now, TargetId, TargetKind, Time, WallTime};
+use base::{ClusterConfig, Duration, Histogram, Now, TargetKind, Time, Transno, WallTime};
 use client::TargetStatus;
 use client::stats::{Counter, TargetStats};
 use oss::OssStats;
@@ -106,32 +106,59 @@ fn percent(part: u64, whole: u64) -> u64 {
 }
 
 /// `osc.*.state`: now, and the states before it with their times.
-pub fn state(status: &TargetStatus) -> String {
-    let mut out = format!("current_state: {}\nstate_history:\n", status.state);
-    for (at, word) in &status.history {
+pub fn state(state: &str, history: &[(WallTime, &str)]) -> String {
+    let mut out = format!("current_state: {state}\nstate_history:\n");
+    for (at, word) in history {
         let _ = writeln!(out, " - [ {}, {word} ]", at.seconds());
     }
     out
 }
 
-/// `osc.*.import`
-pub fn import(fsname: &str, target: TargetId, status: &TargetStatus) -> String {
-    let word = if target.kind == TargetKind::Mdt { "mdc" } else { "osc" };
-    let requests = status.stats.requests.values();
-    let (count, sum) = requests.fold((0, 0), |(count, sum), one| (count + one.count, sum + one.sum));
+/// What `import` tells of a session.
+pub struct Session<'a> {
+    pub state: &'a str,
+    pub nids: &'a [String],
+    pub eviction_count: u64,
+    pub outstanding: usize,
+    /// The mean time until an answer; `None` where nobody counts it.
+    pub wait_us: Option<u64>,
+    pub retained_count: usize,
+    pub last_committed: Transno,
+}
+
+impl Session<'_> {
+    pub fn of_mount(status: &TargetStatus) -> Session<'_> {
+        let requests = status.stats.requests.values();
+        let (count, sum) = requests.fold((0, 0), |(count, sum), one| (count + one.count, sum + one.sum));
+        Session {
+            state: status.state,
+            nids: &status.nids,
+            eviction_count: status.eviction_count,
+            outstanding: status.outstanding,
+            wait_us: Some(sum.checked_div(count).unwrap_or(0)),
+            retained_count: status.retained_count,
+            last_committed: status.last_committed,
+        }
+    }
+}
+
+/// `osc.*.import`, `osp.*.import`. `target`: with its file system's name.
+pub fn import(name: &str, target: &str, session: &Session<'_>) -> String {
     let mut out = String::from("import:\n");
-    let _ = writeln!(out, "    name: {fsname}-{target}-{word}");
-    let _ = writeln!(out, "    target: {fsname}-{target}_UUID");
-    let _ = writeln!(out, "    state: {}", status.state);
+    let _ = writeln!(out, "    name: {name}");
+    let _ = writeln!(out, "    target: {target}_UUID");
+    let _ = writeln!(out, "    state: {}", session.state);
     let _ = writeln!(out, "    connection:");
-    let _ = writeln!(out, "       failover_nids: [ {} ]", nids(&status.nids));
-    let _ = writeln!(out, "       evictions: {}", status.eviction_count);
+    let _ = writeln!(out, "       failover_nids: [ {} ]", nids(session.nids));
+    let _ = writeln!(out, "       evictions: {}", session.eviction_count);
     let _ = writeln!(out, "    rpcs:");
-    let _ = writeln!(out, "       inflight: {}", status.outstanding);
-    let _ = writeln!(out, "       avg_waittime: {} usec", sum.checked_div(count).unwrap_or(0));
+    let _ = writeln!(out, "       inflight: {}", session.outstanding);
+    if let Some(wait_us) = session.wait_us {
+        let _ = writeln!(out, "       avg_waittime: {wait_us} usec");
+    }
     let _ = writeln!(out, "    transactions:");
-    let _ = writeln!(out, "       kept_for_replay: {}", status.retained_count);
-    let _ = writeln!(out, "       peer_committed: {}", status.last_committed.0);
+    let _ = writeln!(out, "       kept_for_replay: {}", session.retained_count);
+    let _ = writeln!(out, "       peer_committed: {}", session.last_committed.0);
     out
 }
 

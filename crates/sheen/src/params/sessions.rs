@@ -30,8 +30,12 @@ impl Session {
 
     /// `fsname-OST0000-osc-` and the number of the mount, as Lustre names its devices.
     fn name(&self) -> String {
-        let word = if self.target.kind == TargetKind::Mdt { "mdc" } else { "osc" };
-        format!("{}-{}-{word}-{:016x}", self.mount.fsname, self.target, self.mount.number())
+        format!("{}-{}-{}-{:016x}", self.mount.fsname, self.target, self.word(), self.mount.number())
+    }
+
+    /// Of Lustre's device.
+    fn word(&self) -> &'static str {
+        if self.target.kind == TargetKind::Mdt { "mdc" } else { "osc" }
     }
 }
 
@@ -56,11 +60,14 @@ const STATS: Param<Session> = Param {
 };
 const STATE: Param<Session> =
     read_only("state", "State of the session with one target, and those before it.", |session| {
-        Some(format::state(&session.status()?))
+        let status = session.status()?;
+        Some(format::state(status.state, &status.history))
     });
 const IMPORT: Param<Session> =
     read_only("import", "The session with one target: where it is, what is on the way.", |session| {
-        Some(format::import(&session.mount.fsname, session.target, &session.status()?))
+        let target = format!("{}-{}", session.mount.fsname, session.target);
+        let name = format!("{target}-{}", session.word());
+        Some(format::import(&name, &target, &format::Session::of_mount(&session.status()?)))
     });
 const TIMEOUTS: Param<Session> = read_only(
     "timeouts",

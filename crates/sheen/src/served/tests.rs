@@ -14,6 +14,7 @@ fn target(dir: &Path) -> TargetStatus {
         owner: None,
         alert: None,
         unserved: None,
+        unheard: Vec::new(),
     }
 }
 

@@ -16,6 +16,9 @@ use std::path::Path;
 /// Names of missing clients, or of anything, in one line.
 const SHOWN_MAX: usize = 4;
 
+/// A session between servers is out for a moment whenever one of them is started.
+const BREAK_SECONDS_MIN: u64 = 5;
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Alert {
     /// A sentence, which begins with what it is about.
@@ -47,6 +50,7 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     alerts.extend(of_drained(heard));
     alerts.extend(of_sessions(report, &heard.figures));
     alerts.extend(of_overdue(report));
+    alerts.extend(of_peers(report));
     alerts.extend(of_space(&report.targets));
     alerts.extend(heard.silent.iter().map(|pid| of_silent(*pid, heard)));
     let dead = heard.unasked.iter().filter(|(_, why)| *why == Unasked::Dead);
@@ -225,6 +229,27 @@ fn of_overdue(report: &Report) -> Vec<Alert> {
         (!overdue.is_empty()).then(|| Alert::new(text, fix))
     };
     report.mounts.iter().filter_map(alert).collect()
+}
+
+/// Targets that MDTs here call and do not hear. Of one here that does not work that is said already.
+fn of_peers(report: &Report) -> Vec<Alert> {
+    let is_known = |name: &str| {
+        report.targets.iter().any(|target| target.name() == name && target.status.state != ACTIVE)
+    };
+    let alert = |target: &Target| {
+        let is_broken =
+            |unheard: &&Unheard| unheard.seconds >= BREAK_SECONDS_MIN && !is_known(&unheard.target);
+        let unheard: Vec<String> = target.status.unheard.iter().filter(is_broken).map(place_of).collect();
+        let name = target.name();
+        let text = format!("{name} does not reach {}: operations that need both wait", listed(&unheard));
+        let fix = format!(
+            "on its server: sheen status (is it served?); then look at the network between the two servers (a firewall, a route), both ways; \
+             more: sheen lctl get_param 'osp.*{}.import'",
+            target.status.name
+        );
+        (!unheard.is_empty()).then(|| Alert::new(text, fix))
+    };
+    report.targets.iter().filter_map(alert).collect()
 }
 
 /// Targets elsewhere that mounts of this machine do not reach. What is known of a target here is said already.

@@ -227,6 +227,7 @@ fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
                 owner: None,
                 alert: None,
                 unserved: None,
+                unheard: Vec::new(),
             }));
         }
     }

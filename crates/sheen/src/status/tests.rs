@@ -20,6 +20,7 @@ fn target(name: &str, state: &str, pid: u32) -> TargetStatus {
         owner: None,
         alert: None,
         unserved: None,
+        unheard: Vec::new(),
     }
 }
 
@@ -190,6 +191,26 @@ fn a_target_that_a_mount_does_not_hear_is_named_with_its_place_and_since_when() 
     ];
     assert_eq!(texts, wanted, "what is silent here is said by its process's own line");
     assert!(report.alerts.iter().all(|alert| alert.fix.contains("sheen health /mnt")));
+}
+
+#[test]
+fn a_break_between_two_servers_is_told_when_it_lasts() {
+    let unheard = |target: &str, seconds| Unheard {
+        target: target.to_owned(),
+        nids: vec!["10.0.0.9:7988@tcp".to_owned()],
+        since: 1_700_000_000,
+        seconds,
+        is_connected: false,
+    };
+    let broken = vec![unheard("fs-MDT0001", 8), unheard("fs-OST0000", 8), unheard("fs-OST0001", 2)];
+    let mdt = TargetStatus { unheard: broken, ..target("MDT0000", "active", 7) };
+    let mut report = Report::new(vec![mdt, target("OST0000", "silent", 9)], Vec::new());
+    report.alerts = alerts::of(&report, &heard(Process::default(), &[]));
+    let [alert] = &report.alerts[..] else { panic!("{:?}", report.alerts) };
+    let wanted =
+        "fs-MDT0000 does not reach fs-MDT0001 at 10.0.0.9:7988@tcp (for 8 s): operations that need both wait";
+    assert_eq!(alert.text, wanted, "neither what is said already nor what may be a restart");
+    assert!(alert.fix.contains("osp.*MDT0000.import"), "{}", alert.fix);
 }
 
 fn mounted(path: &str) -> Mounted {

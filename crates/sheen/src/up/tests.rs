@@ -131,6 +131,7 @@ fn servers_of_data_are_stopped_first_and_the_management_server_last() {
             owner: None,
             alert: None,
             unserved: None,
+            unheard: Vec::new(),
         };
         Process { targets: names.iter().map(target).collect(), ..Process::default() }
     };

@@ -83,8 +83,11 @@ fn health(context: &Context) -> Result<()> {
     let ost = pid("OST0000").context("OST0000 runs")?;
     sys::kill(ost, libc::SIGSTOP)?;
     let report = health_of(&cluster, &cluster.mount, 2);
+    let told = mdts_tell(&cluster, "DISCONN");
     sys::kill(ost, libc::SIGCONT)?;
     expect_eq(of_level(&report?, "red"), ["OST0000"], "an OST that is stopped")?;
+    told?;
+    mdts_tell(&cluster, "FULL")?;
     // The process of the mount: who looks is told which one it is.
     let mounts = cluster.mounts()?;
     let at_mount = |(path, _): &&(String, i32)| Path::new(path) == cluster.mount;
@@ -108,6 +111,14 @@ fn health(context: &Context) -> Result<()> {
     expect_eq(of_level(&report, "red"), ["mount"], "what is no mount")?;
     let said = cluster.try_sheen(&["health"], HEALTH_LIMIT)?;
     expect_eq(said.end.status_code(), Some(3), &said.all())
+}
+
+/// Waits until both MDTs tell this state of their sessions with OST0000.
+fn mdts_tell(cluster: &Cluster, word: &str) -> Result<()> {
+    wait_until(HEALTH_LIMIT, "the MDTs tell of an OST", || {
+        let said = cluster.sheen(&["lctl", "get_param", "-n", "osp.*OST0000-osc-MDT*.state"])?;
+        Ok(said.matches(&format!("current_state: {word}")).count() == 2)
+    })
 }
 
 /// Longer than servers that are silent are waited for at the end of a cluster.
