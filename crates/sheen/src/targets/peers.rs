@@ -16,8 +16,8 @@ impl Target {
 
     /// Targets in use that it does not hear.
     pub fn unheard_peers(&self) -> Vec<Unheard> {
-        // It refuses everybody, and its machine may stand still.
-        if self.has_failed() {
+        // It refuses everybody, and its machine may stand still; or it calls nobody.
+        if self.has_failed() || self.outdated().is_some() {
             return Vec::new();
         }
         let now = net::clock::now().wall.seconds();

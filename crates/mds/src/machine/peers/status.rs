@@ -28,6 +28,8 @@ impl Past {
             | ImportOutput::ReplayWanted
             | ImportOutput::ReplayFailed { .. }
             | ImportOutput::Recovered
+            | ImportOutput::Lost { .. }
+            | ImportOutput::Outdated(_)
             | ImportOutput::Callback(_) => {}
         }
     }
