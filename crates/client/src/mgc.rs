@@ -59,7 +59,11 @@ pub enum Output {
     Send(Frame),
     /// A newer configuration than the last one.
     Config(ClusterConfig),
-    Registered(TargetId),
+    /// The management server has taken it; `is_confirmed`: it remembers an earlier start, from which this one descends.
+    Registered {
+        target: TargetId,
+        is_confirmed: bool,
+    },
     /// The management server does not take this target; asking again is no use.
     Refused {
         target: TargetId,
@@ -265,7 +269,12 @@ impl Mgc {
 
     fn on_completed(&mut self, now: Now, asked: Asked, result: Result<Reply, Status>, out: &mut Vec<Output>) {
         match (asked, result) {
-            (asked @ (Asked::Register(_) | Asked::Config), Ok(Reply::Mgs(MgsReply::Config(config)))) => {
+            (
+                asked @ (Asked::Register(_) | Asked::Config),
+                Ok(Reply::Mgs(reply @ (MgsReply::Config(_) | MgsReply::Confirmed(_)))),
+            ) => {
+                let is_confirmed = matches!(reply, MgsReply::Confirmed(_));
+                let (MgsReply::Config(config) | MgsReply::Confirmed(config)) = reply else { return };
                 // A lower version is that of a management server restored from an older copy.
                 if config.version > self.version || (asked == Asked::Config && config.version != self.version)
                 {
@@ -275,7 +284,7 @@ impl Mgc {
                 match asked {
                     Asked::Register(Registration { target, .. }) => {
                         self.elsewhere.remove(&target.id);
-                        out.push(Output::Registered(target.id));
+                        out.push(Output::Registered { target: target.id, is_confirmed });
                     }
                     _ => self.ask(now, Asked::Config),
                 }

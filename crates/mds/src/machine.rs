@@ -105,8 +105,12 @@ pub enum Input {
     AbortRecovery,
     /// This MDT ends in order soon (`Mds::has_left`). It goes on serving until then.
     Leave,
-    /// The management server has taken this MDT: it knows of no later start.
-    Confirmed,
+    /// The management server is asked whether this MDT is the newest copy, and has until then.
+    AwaitWord(Time),
+    /// It has taken this MDT (`Core::on_word`).
+    Word {
+        is_confirmed: bool,
+    },
     /// Somebody knows of a later start of this MDT.
     Outdated {
         by: Endpoint,
@@ -414,9 +418,9 @@ impl<M: MetaStore> Mds<M> {
         self.is_remote_sync = is_on;
     }
 
-    /// As `Core::await_word`.
-    pub fn await_word(&mut self, until: Time) {
-        self.core.await_word(until);
+    /// As `Core::need_word`.
+    pub fn need_word(&mut self) {
+        self.core.need_word();
     }
 
     pub fn set_recovery_window(&mut self, window: Duration) {
@@ -487,7 +491,8 @@ impl<M: MetaStore> Mds<M> {
             Input::Lapsed { at, life } => self.on_lapsed(now, at, life, out),
             Input::AbortRecovery => self.core.abort_recovery(now, &mut self.core_out),
             Input::Leave => self.on_leave(now, out),
-            Input::Confirmed => self.core.on_word(now, &mut self.core_out),
+            Input::AwaitWord(until) => self.core.await_word(now, until),
+            Input::Word { is_confirmed } => self.core.on_word(now, is_confirmed, &mut self.core_out),
             Input::Outdated { by, known } => self.core.on_outdated(now, by, known, &mut self.core_out),
         }
     }
@@ -652,6 +657,9 @@ impl<M: MetaStore> Machine for Mds<M> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
+        if self.core.is_outdated() {
+            return None;
+        }
         let deadlines = [
             self.core.next_deadline(),
             self.locks.next_deadline(),

@@ -453,6 +453,9 @@ impl<M: MetaStore> Mgs<M> {
             out.push(Output::Event(MgsEvent::OutdatedRefused { fsname, target, known }));
             return self.answer(now, token, MgsReply::Outdated { known });
         }
+        let is_confirmed = self.starts.has_earlier(&fsname, &target, &claim.starts);
+        let reply: fn(ClusterConfig) -> MgsReply =
+            if is_confirmed { MgsReply::Confirmed } else { MgsReply::Config };
         let mut config = self.configs.get(&fsname).cloned().unwrap_or_default();
         config.fsname.clone_from(&fsname);
         let id = target.id;
@@ -468,7 +471,7 @@ impl<M: MetaStore> Mgs<M> {
                     let batch = self.starts.note(&fsname, &target, &claim.starts);
                     return match batch.is_empty() {
                         true => self.answer_config(now, token, config),
-                        false => self.commit(now, token, batch, MgsReply::Config(config)),
+                        false => self.commit(now, token, batch, reply(config)),
                     };
                 }
                 *known = target.clone();
@@ -479,7 +482,7 @@ impl<M: MetaStore> Mgs<M> {
             Err(index) => config.targets.insert(index, target.clone()),
         }
         let starts = self.starts.note(&fsname, &target, &claim.starts);
-        if let Some(version) = self.change_with(now, token, config, starts) {
+        if let Some(version) = self.change_with(now, token, config, starts, reply) {
             out.push(Output::Event(MgsEvent::Registered { fsname, target: id, version }));
         }
     }
@@ -553,7 +556,7 @@ impl<M: MetaStore> Mgs<M> {
 
     /// Stores a new version, answers with it when it is durable, and tells those who wait. `None`: refused.
     fn change(&mut self, now: Now, token: Token, config: ClusterConfig) -> Option<u64> {
-        self.change_with(now, token, config, Batch::new())
+        self.change_with(now, token, config, Batch::new(), MgsReply::Config)
     }
 
     /// The same together with other rows.
@@ -563,6 +566,7 @@ impl<M: MetaStore> Mgs<M> {
         token: Token,
         mut config: ClusterConfig,
         mut batch: Batch,
+        reply: fn(ClusterConfig) -> MgsReply,
     ) -> Option<u64> {
         config.version += 1;
         let row = encode(&config);
@@ -571,7 +575,7 @@ impl<M: MetaStore> Mgs<M> {
             return None;
         }
         batch.put(CONFIGS, config.fsname.as_bytes(), &row);
-        let reply = Reply::Mgs(MgsReply::Config(config.clone()));
+        let reply = Reply::Mgs(reply(config.clone()));
         let core_out = &mut self.core_out;
         self.core.commit_then_reply_when_durable(now, token, batch, reply, core_out).ok()?;
         self.changed_at = self.core.last_transno();

@@ -35,6 +35,12 @@ impl Starts {
         Lineage::new(starts.to_vec()).is_behind(known.last).then_some(known.last)
     }
 
+    /// Whether an earlier one than the last of these is known of this target: what is known from itself confirms nothing.
+    pub fn has_earlier(&self, fsname: &str, target: &TargetConfig, starts: &[Start]) -> bool {
+        let row = self.known.get(&(fsname.to_owned(), target.id)).filter(|row| row.uuid == target.uuid);
+        row.zip(starts.iter().max()).is_some_and(|(row, last)| row.last < *last)
+    }
+
     /// The batch makes it last; empty where nothing is new.
     pub fn note(&mut self, fsname: &str, target: &TargetConfig, starts: &[Start]) -> Batch {
         let mut batch = Batch::new();

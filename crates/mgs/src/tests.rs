@@ -11,6 +11,7 @@ use wire::{MgsReply, MgsRequest, PoolChange, Reply, Request};
 mod copies;
 mod keeper;
 mod standby;
+mod starts;
 
 struct World {
     store: Arc<MemoryMeta>,

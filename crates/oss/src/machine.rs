@@ -76,8 +76,12 @@ pub enum Input {
     },
     /// An operator wants the absent to be waited for no longer.
     AbortRecovery,
-    /// The management server has taken this OST: it knows of no later start.
-    Confirmed,
+    /// The management server is asked whether this OST is the newest copy, and has until then.
+    AwaitWord(Time),
+    /// It has taken this OST (`Core::on_word`).
+    Word {
+        is_confirmed: bool,
+    },
     /// Somebody knows of a later start of this OST.
     Outdated {
         by: Endpoint,
@@ -255,9 +259,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.stats = OssStats { since: now.wall, ..OssStats::default() };
     }
 
-    /// As `Core::await_word`.
-    pub fn await_word(&mut self, until: Time) {
-        self.core.await_word(until);
+    /// As `Core::need_word`.
+    pub fn need_word(&mut self) {
+        self.core.need_word();
     }
 
     pub fn set_recovery_window(&mut self, window: Duration) {
@@ -570,7 +574,8 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
                 self.core.on_lapsed(now, at, life, is_holder, &mut effects.core);
             }
             Input::AbortRecovery => self.core.abort_recovery(now, &mut effects.core),
-            Input::Confirmed => self.core.on_word(now, &mut effects.core),
+            Input::AwaitWord(until) => self.core.await_word(now, until),
+            Input::Word { is_confirmed } => self.core.on_word(now, is_confirmed, &mut effects.core),
             Input::Outdated { by, known } => self.core.on_outdated(now, by, known, &mut effects.core),
         }
         self.settle(now, effects, out);
@@ -578,6 +583,9 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
+        if self.core.is_outdated() {
+            return None;
+        }
         let deadlines = [self.core.next_deadline(), self.locks.next_deadline(), self.kick_at];
         deadlines.into_iter().flatten().chain([self.tombstone_check_at]).min()
     }

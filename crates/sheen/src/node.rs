@@ -401,6 +401,7 @@ impl Node {
         drop(is_stopping);
         if let Some(mgc) = self.mgc.get() {
             registration.into_iter().for_each(|registration| mgc.submit(mgc::Input::Register(registration)));
+            self.targets.iter().filter(is_meant).for_each(Target::await_word);
         }
         // Nobody waits for it: other targets may stand still with their devices.
         self.want_params();

@@ -28,6 +28,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::Instant;
 use store::{MetaStore, ObjectStore, OnDurable};
 use store_disk::{HoldingsFile, MetaDisk, ObjectDisk, ObjectOptions, Options};
 use target::{Core, CoreEvent, EvictReason, Missing};
@@ -39,6 +40,7 @@ const MGS_RECOVERY_WINDOW: Duration = Duration::from_millis(200);
 
 /// Between two looks whether the start of a target is durable.
 const BEGUN_INTERVAL: std::time::Duration = std::time::Duration::from_micros(500);
+const BEGUN_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 /// How long a target that starts waits for the management server to say whether it is the newest copy.
 const WORD_WAIT: Duration = Duration::from_millis(500);
 
@@ -220,7 +222,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let mut machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
-            machine.await_word(now.time.after(WORD_WAIT));
+            machine.need_word();
             epoch = machine.core().epoch();
             starts = machine.core().lineage().starts().to_vec();
             let perform = perform(&dir, shared, &barrier);
@@ -240,7 +242,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let mut machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
-            machine.await_word(now.time.after(WORD_WAIT));
+            machine.need_word();
             epoch = machine.core().epoch();
             starts = machine.core().lineage().starts().to_vec();
             let perform = perform(&dir, shared, &barrier);
@@ -254,7 +256,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     };
     let router = Arc::clone(shared.router);
     let door = Arc::new(Door { machine, uuid: dir.uuid, router: Arc::clone(&router) });
-    let target = Target {
+    let mut target = Target {
         id: dir.id,
         fsname: dir.fsname.clone(),
         path: dir.path.clone(),
@@ -546,24 +548,40 @@ impl Target {
         &self.starts
     }
 
-    /// Others hear of this start when it is durable, so that none of another time has its epoch.
-    fn wait_begun(&self) -> Result<()> {
-        let up_to = self.meta.applied();
+    /// Others hear of this start when it is durable, so that none of another time has its epoch. Not for ever: where its device stands
+    /// still the other targets of this process go on, and this one says nothing of its starts.
+    fn wait_begun(&mut self) -> Result<()> {
+        let (up_to, since) = (self.meta.applied(), Instant::now());
         while self.meta.durable() < up_to {
             if self.meta.pressure().poisoned {
                 bail!("the device under {} failed to keep that {} was started", self.path.display(), self.id);
+            }
+            if since.elapsed() >= BEGUN_WAIT {
+                tracing::warn!(target = %self.id, dir = %self.path.display(), "its device is slow to keep that it was started");
+                self.starts.clear();
+                break;
             }
             std::thread::sleep(BEGUN_INTERVAL);
         }
         Ok(())
     }
 
-    /// The management server knows of no later start.
-    pub fn confirm(&self) {
+    /// The management server is asked whether this is the newest copy: it has some time to answer, and then whoever comes is served.
+    pub fn await_word(&self) {
+        let until = net::clock::now().time.after(WORD_WAIT);
         match &self.served {
             Served::Mgs(_) => {}
-            Served::Mds(owner) => owner.post(mds::Input::Confirmed),
-            Served::Oss(owner) => owner.post(oss::Input::Confirmed),
+            Served::Mds(owner) => owner.post(mds::Input::AwaitWord(until)),
+            Served::Oss(owner) => owner.post(oss::Input::AwaitWord(until)),
+        }
+    }
+
+    /// The management server has taken it.
+    pub fn on_word(&self, is_confirmed: bool) {
+        match &self.served {
+            Served::Mgs(_) => {}
+            Served::Mds(owner) => owner.post(mds::Input::Word { is_confirmed }),
+            Served::Oss(owner) => owner.post(oss::Input::Word { is_confirmed }),
         }
     }
 

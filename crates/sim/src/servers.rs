@@ -264,7 +264,7 @@ impl Server {
                         self.oss(now, oss::Input::Lapsed { at, life }, out);
                     }
                 }
-                mgc::Output::Registered(target) => {
+                mgc::Output::Registered { target, .. } => {
                     self.mgc(now, mgc::Input::Announce(target, self.epoch), out);
                 }
                 // In a cluster without copies of targets.

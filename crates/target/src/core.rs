@@ -218,7 +218,8 @@ impl<M: MetaStore> Core<M> {
         let epoch = state.epoch.next();
         let mut batch = Batch::new();
         let this = Start { epoch, at: options.now.wall };
-        let remembered = Remembered::begin(store.as_ref(), this, base, &mut batch)?;
+        let is_confirmed = options.id == TargetId::MGT;
+        let remembered = Remembered::begin(store.as_ref(), this, base, is_confirmed, &mut batch)?;
         let mut core = Core {
             store,
             epoch,
@@ -427,7 +428,10 @@ impl<M: MetaStore> Core<M> {
         let window = self.recovery.as_ref().filter(|_| self.is_somebody_awaited());
         let window = window.map(|recovery| recovery.deadline);
         let silence = (!self.exports.is_empty()).then_some(self.next_silence_check);
-        let word = self.remembered.word_awaited_until().filter(|_| !self.is_open);
+        if self.remembered.is_outdated {
+            return None;
+        }
+        let word = self.remembered.next_deadline(self.now.time);
         [self.kick_at, window, silence, word].into_iter().flatten().min()
     }
 
@@ -712,8 +716,7 @@ impl<M: MetaStore> Core<M> {
             return;
         }
         if !self.is_open {
-            let is_awaited = self.remembered.word_awaited_until().is_some_and(|until| until > self.now.time);
-            if is_awaited || !self.has_begun() {
+            if self.remembered.awaits_word(self.now.time) || !self.has_begun() {
                 return;
             }
             self.is_open = true;

@@ -90,6 +90,8 @@ pub enum MgsReply {
     Filesystems(Vec<String>) = 2,
     Lapsed(Vec<Life>) = 3,
     Ownerships(Vec<Ownership>) = 4,
+    /// As `Config`, to a target that has told of its starts, and descends from the last one that is known.
+    Confirmed(ClusterConfig) = 6,
     /// A later start of the target is known than this copy of it knows.
     Outdated {
         known: Start,

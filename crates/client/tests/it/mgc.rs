@@ -66,7 +66,7 @@ impl Process {
                     self.unheard_count += 1;
                     self.is_lost = self.follows;
                 }
-                Output::Registered(_) => self.registered += 1,
+                Output::Registered { .. } => self.registered += 1,
                 Output::Elsewhere { is_for_good, .. } => self.elsewhere.push(is_for_good),
                 Output::Config(config) => self.params = config.params,
                 Output::Changed { id, result } => self.changed.push((id, result)),

@@ -215,9 +215,9 @@ impl Node {
         match output {
             Output::Send(frame) => self.router.send(frame),
             Output::Config(config) => self.on_config(config),
-            Output::Registered(target) => {
+            Output::Registered { target, is_confirmed } => {
                 tracing::info!(%target, "registered");
-                self.on_registered(target);
+                self.on_registered(target, is_confirmed);
             }
             Output::Elsewhere { target, is_for_good } => self.on_elsewhere(target, is_for_good),
             Output::Outdated { target, known } => self.on_outdated(target, known),
@@ -281,7 +281,7 @@ impl Node {
     }
 
     /// The management server has taken a target of this process, which serves it from now on, if it did not before.
-    fn on_registered(&self, registered: TargetId) {
+    fn on_registered(&self, registered: TargetId, is_confirmed: bool) {
         let (is_new, was_elsewhere, newest) = {
             let mut known = lock(&self.known);
             let was_elsewhere = known.elsewhere.remove(&registered).is_some();
@@ -292,7 +292,7 @@ impl Node {
             if was_elsewhere && !*is_stopping {
                 target.open();
             }
-            target.confirm();
+            target.on_word(is_confirmed);
             drop(is_stopping);
             if let Some(config) = newest.filter(|_| is_new) {
                 target.set_config(&config, self.failover.get().is_some());

@@ -214,6 +214,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
         let wanted: Vec<TargetId> = registrations.iter().map(|registration| registration.target.id).collect();
         node.start_applying()?;
         node.follow_config(&fsname, registrations);
+        node.targets.iter().for_each(Target::await_word);
         let rest = move |node: &Arc<Node>| {
             node.wait_registered(&wanted)?;
             let Some(path) = &arguments.mount else { return Ok(()) };

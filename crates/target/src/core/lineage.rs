@@ -5,7 +5,8 @@
 //! target that does not descend from that one says so, and the target serves nothing any more.
 //!
 //! What the management server remembers, and what a target remembers of those that call it, is durable, and decides. Whoever calls
-//! remembers only what was answered, perhaps by an older copy that was there for a moment: that counts until the management server has spoken.
+//! remembers only what was answered, perhaps by an older copy that was there for a moment: that counts where the management server has
+//! not said that it remembers. Of the management server itself nobody remembers enough: an older copy of it is followed.
 
 use super::rows;
 use super::{Core, CoreEvent, CoreOutput};
@@ -44,6 +45,17 @@ impl Lineage {
     }
 }
 
+/// The word of the management server, without which nothing is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Word {
+    /// It has come, or is not waited for.
+    #[default]
+    Unneeded,
+    /// Nobody has asked for it yet.
+    Needed,
+    AwaitedUntil(Time),
+}
+
 /// What a target remembers of starts.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
@@ -53,18 +65,18 @@ pub(super) struct Remembered {
     /// What callers had been told to be durable was there when this incarnation began, up to here.
     pub kept: Transno,
     is_confirmed: bool,
-    /// So long the word of the management server is waited for.
-    word_by: Option<Time>,
+    word: Word,
     /// Somebody knows of a later start: nothing is served.
     pub is_outdated: bool,
 }
 
 impl Remembered {
-    /// Reads what the incarnations before have left, and notes this one.
+    /// Reads what the incarnations before have left, and notes this one. `is_confirmed`: whatever callers remember, this is the target.
     pub fn begin<M: MetaStore>(
         store: &M,
         this: Start,
         kept: Transno,
+        is_confirmed: bool,
         batch: &mut Batch,
     ) -> Result<Remembered, StoreError> {
         let mut starts = rows::read_starts(store)?;
@@ -75,12 +87,31 @@ impl Remembered {
         }
         rows::put_start(batch, this);
         let callers = rows::read_callers(store)?;
-        Ok(Remembered { own, callers, kept, ..Remembered::default() })
+        Ok(Remembered { own, callers, kept, is_confirmed, ..Remembered::default() })
     }
 
-    /// What is still waited for before anything is served.
-    pub fn word_awaited_until(&self) -> Option<Time> {
-        self.word_by
+    /// Whether nothing is served yet.
+    pub fn awaits_word(&self, now: Time) -> bool {
+        match self.word {
+            Word::Unneeded => false,
+            Word::Needed => true,
+            Word::AwaitedUntil(until) => until > now,
+        }
+    }
+
+    /// When that ends by itself.
+    pub fn next_deadline(&self, now: Time) -> Option<Time> {
+        if let Word::AwaitedUntil(until) = self.word {
+            Some(until).filter(|until| *until > now)
+        } else {
+            None
+        }
+    }
+
+    /// Of what an incarnation has executed with which a caller was connected, all that is there may be known, or nothing is.
+    pub fn is_own(&self, known: Start) -> bool {
+        let first = self.own.starts().first().copied().unwrap_or_default();
+        known.epoch >= first.epoch && !self.own.is_behind(known)
     }
 
     /// A target that calls, and is an older copy of one that has called: the start of that one.
@@ -117,16 +148,25 @@ impl<M: MetaStore> Core<M> {
         self.remembered.is_outdated
     }
 
-    /// Right after `open`: the management server is asked whether this is the newest copy, and nothing is served before it has
-    /// answered (`on_word`), or that time has passed.
-    pub fn await_word(&mut self, until: Time) {
-        self.remembered.word_by = Some(until);
+    /// Right after `open`: the management server will be asked whether this is the newest copy, and nothing is served before it has
+    /// answered (`on_word`).
+    pub fn need_word(&mut self) {
+        self.remembered.word = Word::Needed;
     }
 
-    /// The management server knows of no later start.
-    pub fn on_word(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
+    /// It is asked now, and has until then.
+    pub fn await_word(&mut self, now: Now, until: Time) {
         self.now = now;
-        (self.remembered.word_by, self.remembered.is_confirmed) = (None, true);
+        if self.remembered.word == Word::Needed {
+            self.remembered.word = Word::AwaitedUntil(until);
+        }
+    }
+
+    /// It has taken this target; `is_confirmed`: it remembers the last start, and this target descends from it.
+    pub fn on_word(&mut self, now: Now, is_confirmed: bool, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        self.remembered.word = Word::Unneeded;
+        self.remembered.is_confirmed |= is_confirmed;
         self.settle(out);
     }
 

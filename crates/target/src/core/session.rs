@@ -8,7 +8,7 @@ use super::lineage::Met;
 use super::rows::{self, ClientRow, StateRow};
 use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Gone, Held};
 use base::fault::{Fault, planted};
-use base::{ClientId, Endpoint, Epoch, Status, Transno, Xid, limits};
+use base::{ClientId, Endpoint, Epoch, Start, Status, Transno, Xid, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::session::{SessionState, features};
@@ -189,7 +189,10 @@ impl<M: MetaStore> Core<M> {
             started_at: self.remembered.own.last().at,
         });
         let mut frame = self.reply_frame(client, session, request_frame.xid, request_frame.trace);
-        frame.transno = self.survived(request.target_epoch);
+        let known = Start { epoch: request.target_epoch, at: request.starts.target_at };
+        if self.remembered.is_own(known) {
+            frame.transno = self.survived(known.epoch);
+        }
         frame.body = reply.to_bytes();
         if is_held {
             let held = Held::Session { client, since: self.now.time, frame: Box::new(frame) };

@@ -1,6 +1,6 @@
 //! Older copies of a target, met by those who know of a later start.
 
-use base::{ClientId, Duration, Endpoint, Epoch, Now, Start, Status, TargetId, Time, WallTime};
+use base::{ClientId, Duration, Endpoint, Epoch, Now, Start, Status, TargetId, Time, Transno, WallTime};
 use bytes::Bytes;
 use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind};
 use std::sync::Arc;
@@ -205,10 +205,14 @@ fn a_caller_of_an_older_version_tells_a_copy_by_its_epoch_alone() {
 fn what_the_management_server_has_confirmed_is_not_ended_by_who_has_met_another_copy() {
     let (mut world, older, mut mount) = copied();
     let mut core = world.start(&older);
-    core.on_word(world.now, &mut Vec::new());
+    core.on_word(world.now, true, &mut Vec::new());
     let came = world.connect(&mut core, &mut mount);
     assert_eq!(came.outdated_by(), None);
     assert_eq!((mount.state(), came.evictions), (ImportState::Active, 1), "its session was with the other");
+    // What it had done there has numbers that mean something else here.
+    let answer =
+        came.answers.iter().find(|answer| matches!(Reply::from_bytes(&answer.body), Ok(Reply::Connected(_))));
+    assert_eq!(answer.unwrap().transno, Transno::ZERO);
 }
 
 #[test]
@@ -216,14 +220,16 @@ fn nothing_is_answered_before_the_management_server_has_spoken_or_had_its_time()
     for has_word in [true, false] {
         let (mut world, store) = (World::new(), Store::default());
         let mut core = world.start(&store);
+        core.need_word();
+        world.tick();
+        world.tick();
         let until = world.now.time.after(TICK);
-        core.await_word(until);
-        assert_eq!(core.next_deadline(), Some(until));
+        core.await_word(world.now, until);
         let mut mount = caller(MOUNT, Vec::new());
         assert!(world.connect(&mut core, &mut mount).answers.is_empty());
         let mut out = Vec::new();
         if has_word {
-            core.on_word(world.now, &mut out);
+            core.on_word(world.now, false, &mut out);
         } else {
             world.tick();
             core.on_tick(world.now, &mut out);
