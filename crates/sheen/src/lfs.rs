@@ -519,6 +519,12 @@ fn paths_of(file: &File, mount: &Path, fid: Fid, skip_count: u32) -> Result<Vec<
         Ok(Tell::Paths(paths)) => Ok(paths),
         Ok(_) => Err(unexpected(mount)),
         Err(error) if has_errno(&error, libc::EPERM) => bail!("only root may ask for the paths of a FID"),
+        Err(error) if has_errno(&error, libc::EXDEV) => {
+            bail!(
+                "it is outside of the directory that {} shows; ask at a mount of the whole file system",
+                mount.display()
+            )
+        }
         Err(error) => Err(error),
     }
 }

@@ -227,6 +227,7 @@ impl Mount {
 
     /// Finds what is to be the root, and serves. After an error the kernel has the mount no longer.
     fn serve(&self, mut session: Session, subdir: &str) -> Result<()> {
+        root::wait_for_mdt(&self.owner, &self.shared)?;
         let root = root::find(&self.owner, &self.shared, subdir)?;
         assert!(self.shared.root.set(root).is_ok(), "the root is set once");
         self.owner.with(|client| client.set_root(root));

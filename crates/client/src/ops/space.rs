@@ -198,7 +198,7 @@ pub(crate) async fn setstripe(ctx: &Ctx, who: &Who, node: u64, layout: LayoutHin
 /// Paths lead through directories that the caller may not look into.
 ///
 /// # Errors
-/// `NotPermitted` for all but the superuser.
+/// `NotPermitted` for all but the superuser; `CrossDevice` of what is outside of the directory that is mounted.
 pub(crate) async fn fid_to_path(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<Answer> {
     if who.caller.uid != 0 {
         return Err(Status::NotPermitted);
@@ -207,7 +207,23 @@ pub(crate) async fn fid_to_path(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<Answe
     for path in &mut paths {
         complete(ctx, path).await;
     }
-    Ok(Answer::Paths(paths))
+    let root = ctx.with(|state| state.root.fid);
+    if root == Fid::ROOT {
+        return Ok(Answer::Paths(paths));
+    }
+    let mut shown = paths_of(ctx, root).await?.into_iter().next().ok_or(Status::Stale)?;
+    complete(ctx, &mut shown).await;
+    let below: Vec<Vec<u8>> = paths.iter().filter_map(|path| below(path, &shown)).collect();
+    if below.is_empty() && !paths.is_empty() { Err(Status::CrossDevice) } else { Ok(Answer::Paths(below)) }
+}
+
+/// A path as it is below a directory, if it is there.
+fn below(path: &[u8], directory: &[u8]) -> Option<Vec<u8>> {
+    match path.strip_prefix(directory)? {
+        [] => Some(Vec::new()),
+        [b'/', rest @ ..] => Some(rest.to_vec()),
+        _ => None,
+    }
 }
 
 /// As far as the MDT of the inode knows them.

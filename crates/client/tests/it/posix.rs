@@ -50,6 +50,30 @@ fn only_root_is_told_the_paths_of_an_inode() {
     assert_eq!(world.call_as(0, ROOT, ask), Ok(Answer::Paths(vec![b"d/f".to_vec()])));
 }
 
+/// Who mounts a directory as the root hears of paths below it, and of no others.
+#[test]
+fn paths_of_an_inode_are_those_below_the_root_of_the_mount() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    let sub = world.mkdir(0, dir, "sub");
+    let [(inside, _), (outside, _)] = [world.create(0, sub, "f"), world.create(0, TOP, "sub-f")];
+    let link = Call::Link { node: inside, parent: TOP, name: b"d-other".to_vec() };
+    assert!(world.call(0, link).is_ok());
+    let fids = [inside, outside, sub].map(|node| match world.call_as(0, ROOT, Call::NodeFid { node }) {
+        Ok(Answer::Fid(fid)) => fid,
+        other => panic!("{other:?}"),
+    });
+    // The root is set before anything else is asked; numbers of nodes are the same everywhere.
+    assert!(matches!(world.lookup(1, TOP, "d"), Ok(_)));
+    world.mounts[1].machine.set_root(dir);
+    let [inside, outside, sub] = fids.map(|fid| world.call_as(1, ROOT, Call::FidToPath { fid }));
+    assert_eq!(inside, Ok(Answer::Paths(vec![b"sub/f".to_vec()])));
+    assert_eq!(sub, Ok(Answer::Paths(vec![b"sub".to_vec()])));
+    assert_eq!(outside, Err(base::Status::CrossDevice.errno()));
+    let Ok(Answer::Fid(fid)) = world.call_as(0, ROOT, Call::NodeFid { node: dir }) else { panic!("a FID") };
+    assert_eq!(world.call_as(1, ROOT, Call::FidToPath { fid }), Ok(Answer::Paths(vec![Vec::new()])));
+}
+
 #[test]
 fn directories_list_what_is_in_them() {
     let mut world = World::new(1, 1, 1);

@@ -1,11 +1,52 @@
 //! The directory that a mount shows as its root.
 
-use super::{Shared, call};
+use super::{Shared, Unanswered, begin, call};
+use crate::{nid, sys};
 use anyhow::{Context, Result, bail};
-use base::FileType;
-use client::{Answer, Call, Client};
+use base::{FileType, TargetId};
+use client::{Answer, Call, Client, TargetStatus};
 use net::Owner;
 use std::io;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+/// That has the root of every file system.
+const ROOT_MDT: TargetId = TargetId::mdt(0);
+/// How long a mount waits for a session with it, as for the management server.
+const SESSION_WAIT: Duration = Duration::from_secs(15);
+/// Between two looks at most.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Until this mount has a session with the MDT of the root. One that recovers has sessions, and answers later.
+///
+/// # Errors
+/// It does not come, or somebody ends this process.
+pub(super) fn wait_for_mdt(owner: &Owner<Client>, shared: &Shared) -> Result<()> {
+    // That makes the session.
+    let asked = begin(owner, shared, Call::Getattr { node: client::ROOT_NODE, fh: None });
+    let start = Instant::now();
+    let mut interval = Duration::from_millis(1);
+    loop {
+        match asked.recv_timeout(interval) {
+            Ok(_) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => bail!(Unanswered),
+            Err(RecvTimeoutError::Timeout) => interval = (interval * 2).min(LOOK_INTERVAL),
+        }
+        let status = owner.with(|client| client.target_status(ROOT_MDT));
+        if status.as_ref().is_some_and(TargetStatus::has_session) {
+            return Ok(());
+        }
+        if start.elapsed() >= SESSION_WAIT || sys::is_end_pending() {
+            let nids = status.map(|status| status.nids).unwrap_or_default();
+            let nids: Vec<String> = nids.iter().map(|nid| nid::format_nid(nid)).collect();
+            let what = format!(
+                "{ROOT_MDT} at {} does not answer, and without it nothing is mounted",
+                nids.join(":")
+            );
+            return Err(anyhow::Error::new(Unanswered).context(what));
+        }
+    }
+}
 
 /// The node of a directory, held for the life of the mount.
 ///

@@ -42,6 +42,7 @@ static CASES: &[Case] = &[
     Case { name: "unknown_options", seconds: 90, run: unknown_options },
     Case { name: "mount_helper", seconds: 90, run: mount_helper },
     Case { name: "a_mount_waits_for_its_servers", seconds: 120, run: before_servers },
+    Case { name: "a_mount_waits_for_the_mdt_of_its_root", seconds: 180, run: before_mdt },
     Case { name: "remount", seconds: 90, run: remount },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
@@ -328,6 +329,45 @@ fn before_servers(context: &Context) -> Result<()> {
     let mut line = String::new();
     io::BufRead::read_line(&mut said, &mut line)?;
     expect(line.contains("trying again (1 of 30)"), &line)?;
+    cluster.up()?;
+    let status = early.wait()?;
+    expect(status.success(), &format!("the mount that waited: {status}"))?;
+    expect_bytes(&read(&point.join("file"))?, b"before", "through the mount that waited")?;
+    cluster.unmount(&point)?;
+    cluster.down().map(drop)
+}
+
+/// The management server is there, and the MDT is not: nothing is mounted, also below the root, until it is.
+fn before_mdt(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let shape = Shape { mdt_count: 1, ost_count: 1, is_split: true };
+    let cluster = Cluster::new(&context.options, &context.work, shape)?;
+    cluster.up()?;
+    fs::create_dir(cluster.mount.join("dir"))?;
+    write(&cluster.mount.join("dir/file"), b"before")?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let (point, source) = (cluster.point("early")?, cluster.source()?);
+    let path = point.to_string_lossy().into_owned();
+    let transport = format!("transport={}", context.options.transport.word());
+    let mdt = || cluster.targets()?.into_iter().find(|(name, _)| name == "MDT0000").context("an MDT");
+    let (_, pid) = mdt()?;
+    sys::kill(pid, libc::SIGKILL)?;
+    for source in [source.clone(), format!("{source}/dir")] {
+        let began = std::time::Instant::now();
+        let said = cluster.try_sheen(&["mount", &source, &path, "-o", &transport], COMMAND_LIMIT)?;
+        note(&format!("without its MDT {source} is given up after {} s", began.elapsed().as_secs()));
+        expect_eq(said.end.status_code(), Some(1), &said.all())?;
+        expect_eq(said.errors.lines().count(), 1, &said.errors)?;
+        expect(
+            said.errors.contains("MDT0000 at 127.0.0.1") && said.errors.contains("does not answer"),
+            &said.errors,
+        )?;
+        expect(sweep::mounts_under(&point).is_empty(), "nothing is mounted")?;
+    }
+    let mut command = cluster.command();
+    let below = format!("{source}/dir");
+    command.args(["mount", &below, &path, "-o", &format!("{transport},retry=30")]);
+    let mut early = command.stderr(std::process::Stdio::null()).spawn()?;
     cluster.up()?;
     let status = early.wait()?;
     expect(status.success(), &format!("the mount that waited: {status}"))?;
