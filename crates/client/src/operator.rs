@@ -117,6 +117,13 @@ pub struct TargetStatus {
     pub resource_count: usize,
 }
 
+impl TargetStatus {
+    /// The target is there, if perhaps it recovers.
+    pub fn has_session(&self) -> bool {
+        matches!(self.state, "FULL" | "REPLAY")
+    }
+}
+
 impl Client {
     /// Counters since the start or since they were cleared, for `llite.*.stats`.
     pub fn stats(&self) -> Stats {
