@@ -3,6 +3,7 @@
 use crate::machine::Event;
 use crate::state::State;
 use base::{Fid, Status, TargetId};
+use std::collections::BTreeSet;
 use wire::mdt::CreateRequest;
 use wire::{MdtRequest, OstRequest, Request};
 
@@ -67,15 +68,18 @@ impl State {
 
     /// A target has evicted this client, which replays nothing therefore, and has lost these with a restart.
     pub(crate) fn on_lost(&mut self, target: TargetId, requests: &[Request]) {
-        let changed: Vec<Vec<Fid>> =
-            requests.iter().map(changed_by).filter(|fids| !fids.is_empty()).collect();
-        if changed.is_empty() {
-            return;
+        let changed = requests.iter().map(changed_by).filter(|fids| !fids.is_empty());
+        let (mut request_count, mut fids) = (0, BTreeSet::new());
+        for of_request in changed {
+            request_count += 1;
+            fids.extend(of_request);
         }
-        for fid in changed.iter().flatten() {
-            self.fail_handles(*fid, Status::Io);
+        for fid in fids {
+            self.fail_handles(fid, Status::Io);
         }
-        self.event(Event::Lost { target, request_count: changed.len() });
+        if request_count > 0 {
+            self.event(Event::Lost { target, request_count });
+        }
     }
 
     /// A replay was refused: it was acknowledged, and is lost.

@@ -60,6 +60,7 @@ impl State {
         connection.expected_locks.clear();
         // Dropped senders say `Evicted`.
         connection.commit_waiters.clear();
+        connection.committed = connection.committed.min(connection.import.last_committed());
         connection.eviction_count += 1;
         connection.grant_bytes = 0;
         self.wake_revocations(target);

@@ -17,6 +17,7 @@ use crate::control::Unheard;
 use crate::memory;
 use crate::mount_table;
 use crate::nid;
+use crate::node::Ended;
 use crate::params;
 use crate::signals;
 use anyhow::{Context, Result, bail};
@@ -62,6 +63,8 @@ pub struct Surroundings {
     pub subdir: String,
     /// That somebody else keeps.
     pub identity: Option<Identity>,
+    /// Nothing is mounted before the MDT of the root is there.
+    pub is_mdt_awaited: bool,
     /// Called once, when the mount is gone and everything of it is finished.
     pub on_end: Box<dyn FnOnce(&Path) + Send>,
 }
@@ -202,9 +205,10 @@ impl Mount {
             endpoint,
             is_given_up: AtomicBool::new(false),
         });
-        if let Err(error) = mount.serve(session, &with.subdir) {
+        if let Err(error) = mount.serve(session, &with.subdir, with.is_mdt_awaited) {
             // What was looked up on the way has left locks, for which others would wait.
-            mount.is_given_up.store(error.is::<Unanswered>(), Ordering::Release);
+            let is_unanswered = error.is::<Unanswered>() || error.is::<Ended>();
+            mount.is_given_up.store(is_unanswered, Ordering::Release);
             mount.finish();
             return Err(error);
         }
@@ -226,8 +230,10 @@ impl Mount {
     }
 
     /// Finds what is to be the root, and serves. After an error the kernel has the mount no longer.
-    fn serve(&self, mut session: Session, subdir: &str) -> Result<()> {
-        root::wait_for_mdt(&self.owner, &self.shared)?;
+    fn serve(&self, mut session: Session, subdir: &str, is_mdt_awaited: bool) -> Result<()> {
+        if is_mdt_awaited {
+            root::wait_for_mdt(&self.owner, &self.shared)?;
+        }
         let root = root::find(&self.owner, &self.shared, subdir)?;
         assert!(self.shared.root.set(root).is_ok(), "the root is set once");
         self.owner.with(|client| client.set_root(root));

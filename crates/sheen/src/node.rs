@@ -3,7 +3,7 @@
 mod management;
 mod start;
 
-pub use management::{AWAITED_FIX, awaited};
+pub use management::{AWAITED_FIX, Ended, awaited};
 pub use start::{mount, serve};
 
 use crate::cluster::Identity;
@@ -203,6 +203,8 @@ impl Node {
             source,
             subdir: subdir.to_owned(),
             identity,
+            // Those that are served here are not to end because another one is not there yet.
+            is_mdt_awaited: self.targets.is_empty(),
             on_end: Box::new(move |path| node.on_mount_end(path)),
         };
         let mount = Mount::start(path, choices, with)?;

@@ -118,6 +118,10 @@ impl Import {
             // Before anything counts as committed: what was lost has numbers below those of a later incarnation.
             self.lose_left_behind(frame.transno, out);
         }
+        if reply.state == SessionState::New {
+            // Nothing is retained. What another copy of the target had said to be durable says nothing of what comes.
+            self.last_committed = self.last_committed.min(frame.last_committed);
+        }
         self.on_committed(frame.last_committed, out);
         self.on_session(now, &reply, had_session, out);
     }

@@ -1,6 +1,7 @@
 //! The directory that a mount shows as its root.
 
 use super::{Shared, Unanswered, begin, call};
+use crate::node::Ended;
 use crate::{nid, sys};
 use anyhow::{Context, Result, bail};
 use base::{FileType, TargetId};
@@ -20,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Until this mount has a session with the MDT of the root. One that recovers has sessions, and answers later.
 ///
 /// # Errors
-/// It does not come, or somebody ends this process.
+/// It does not come, or the MDT refuses; `Ended`.
 pub(super) fn wait_for_mdt(owner: &Owner<Client>, shared: &Shared) -> Result<()> {
     // That makes the session.
     let asked = begin(owner, shared, Call::Getattr { node: client::ROOT_NODE, fh: None });
@@ -28,7 +29,11 @@ pub(super) fn wait_for_mdt(owner: &Owner<Client>, shared: &Shared) -> Result<()>
     let mut interval = Duration::from_millis(1);
     loop {
         match asked.recv_timeout(interval) {
-            Ok(_) => return Ok(()),
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(errno)) => {
+                let error = io::Error::from_raw_os_error(errno);
+                return Err(error).with_context(|| format!("{ROOT_MDT} does not serve the root"));
+            }
             Err(RecvTimeoutError::Disconnected) => bail!(Unanswered),
             Err(RecvTimeoutError::Timeout) => interval = (interval * 2).min(LOOK_INTERVAL),
         }
@@ -36,7 +41,10 @@ pub(super) fn wait_for_mdt(owner: &Owner<Client>, shared: &Shared) -> Result<()>
         if status.as_ref().is_some_and(TargetStatus::has_session) {
             return Ok(());
         }
-        if start.elapsed() >= SESSION_WAIT || sys::is_end_pending() {
+        if sys::is_end_pending() {
+            bail!(Ended);
+        }
+        if start.elapsed() >= SESSION_WAIT {
             let nids = status.map(|status| status.nids).unwrap_or_default();
             let nids: Vec<String> = nids.iter().map(|nid| nid::format_nid(nid)).collect();
             let what = format!(

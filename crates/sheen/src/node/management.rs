@@ -31,7 +31,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process was told to end while it waited at its start.
 #[derive(Debug, thiserror::Error)]
 #[error("it was ended before it was ready")]
-pub(super) struct Ended;
+pub struct Ended;
 
 /// What a server has last said of the management server that it waits for.
 pub(super) struct Reminder {

@@ -68,6 +68,13 @@ impl World {
         came
     }
 
+    /// What the target has made durable before, the caller hears.
+    fn ping(&mut self, core: &mut Core<MemoryMeta>, import: &mut Import) {
+        let mut out = Vec::new();
+        import.submit(self.now, Request::PING, Bytes::new(), Kind::Plain, 0, &mut out);
+        self.talk(core, import, out);
+    }
+
     /// The caller looks for the target, which has been started.
     fn connect(&mut self, core: &mut Core<MemoryMeta>, import: &mut Import) -> Came {
         let mut out = Vec::new();
@@ -161,6 +168,12 @@ fn copied() -> (World, Store, Import) {
     let older = copy(&store);
     let mut second = world.start(&store);
     world.connect(&mut second, &mut mount);
+    for _ in 0..10 {
+        second.apply_internal(store::Batch::new()).unwrap();
+    }
+    for _ in 0..2 {
+        world.ping(&mut second, &mut mount);
+    }
     assert_eq!((mount.state(), mount.target_epoch()), (ImportState::Active, Epoch(2)));
     (world, older, mount)
 }
@@ -209,6 +222,7 @@ fn what_the_management_server_has_confirmed_is_not_ended_by_who_has_met_another_
     let came = world.connect(&mut core, &mut mount);
     assert_eq!(came.outdated_by(), None);
     assert_eq!((mount.state(), came.evictions), (ImportState::Active, 1), "its session was with the other");
+    assert_eq!(mount.last_committed(), core.last_committed(), "the other had got farther");
     // What it had done there has numbers that mean something else here.
     let answer =
         came.answers.iter().find(|answer| matches!(Reply::from_bytes(&answer.body), Ok(Reply::Connected(_))));
@@ -294,12 +308,9 @@ fn what_was_durable_and_is_gone_is_told_of() {
     let older = copy(&store);
     // The same incarnation goes on.
     core.apply_internal(store::Batch::new()).unwrap();
-    let mut out = Vec::new();
-    mount.submit(world.now, Request::PING, Bytes::new(), Kind::Plain, 0, &mut out);
-    world.talk(&mut core, &mut mount, out);
-    let mut out = Vec::new();
-    mount.submit(world.now, Request::PING, Bytes::new(), Kind::Plain, 0, &mut out);
-    world.talk(&mut core, &mut mount, out);
+    for _ in 0..2 {
+        world.ping(&mut core, &mut mount);
+    }
     let committed = mount.last_committed();
     assert!(committed > older.applied());
     let went_back = |came: &Came| {
