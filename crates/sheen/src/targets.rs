@@ -501,9 +501,9 @@ impl Target {
             return status::FENCED;
         }
         let is_recovering = match &self.served {
-            Served::Mgs(owner) => owner.with(|machine| machine.core().is_recovering()),
-            Served::Mds(owner) => owner.with(|machine| machine.core().is_recovering()),
-            Served::Oss(owner) => owner.with(|machine| machine.core().is_recovering()),
+            Served::Mgs(owner) => owner.with(|machine| is_recovering(machine.core())),
+            Served::Mds(owner) => owner.with(|machine| is_recovering(machine.core())),
+            Served::Oss(owner) => owner.with(|machine| is_recovering(machine.core())),
         };
         if is_recovering { "recovering" } else { "active" }
     }
@@ -690,6 +690,11 @@ impl Target {
         }
         self.meta.close();
     }
+}
+
+/// One that has nobody to wait for and serves nothing yet waits for the management server's word.
+fn is_recovering<M: MetaStore>(core: &Core<M>) -> bool {
+    core.is_recovering() && (core.is_open() || !core.missing().is_empty())
 }
 
 fn recovery_of<M: MetaStore>(core: &Core<M>) -> Option<RecoveryStatus> {

@@ -522,6 +522,11 @@ impl<M: MetaStore> Core<M> {
         self.request_counts = RequestCounts::since(now.wall);
     }
 
+    /// Whoever comes is listened to: that it has begun is durable, and no word about it is waited for.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// True from `open` until `RecoveryEnded`.
     pub fn is_recovering(&self) -> bool {
         self.recovery.is_some()
