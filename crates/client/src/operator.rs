@@ -4,8 +4,8 @@ use crate::ahead::{ReadAheadBound, ReadAheadBounds, ReadAheadStats};
 use crate::machine::Client;
 use crate::state::{Connection, State};
 use crate::stats::{Stats, TargetStats};
-use base::{Duration, Now, TargetId, Time, Transno, WallTime, limits};
-use rpc::{InFlightBounds, TimeoutBounds, TimeoutReport, session_word};
+use base::{Duration, Now, TargetId, Time, WallTime, limits};
+use rpc::{InFlightBounds, SessionStatus, TimeoutBounds, TimeoutReport};
 
 /// Idle locks beyond the bound are given back at most this often, all at once.
 pub(crate) const TRIM_INTERVAL: Duration = Duration::from_millis(10);
@@ -83,26 +83,12 @@ pub enum TargetSetting {
 #[derive(Clone, Debug)]
 pub struct TargetStatus {
     pub stats: TargetStats,
-    /// Lustre's word for the state of the session.
-    pub state: &'static str,
-    /// There is a session, and its target answers nothing.
-    pub is_overdue: bool,
-    /// The states before it and since when, oldest first.
-    pub history: Vec<(WallTime, &'static str)>,
-    /// Of a session that has begun and does not work: since when, as far as that is remembered.
-    pub out_since: Option<WallTime>,
+    pub session: SessionStatus,
     pub is_active: bool,
-    pub nids: Vec<String>,
-    /// Requests that were not answered yet.
-    pub outstanding: usize,
     /// Reply slots in use.
     pub modifying_in_flight: usize,
-    /// Requests that were answered and are kept for replay.
-    pub retained_count: usize,
     /// When a request was sent that it has answered since; `None` before that.
     pub last_contact: Option<Time>,
-    pub last_committed: Transno,
-    pub eviction_count: u64,
     pub bounds: InFlightBounds,
     pub timeouts: TimeoutReport,
     pub has_checked_data: bool,
@@ -115,13 +101,6 @@ pub struct TargetStatus {
     pub lock_count: usize,
     pub idle_lock_count: usize,
     pub resource_count: usize,
-}
-
-impl TargetStatus {
-    /// The target is there, if perhaps it recovers.
-    pub fn has_session(&self) -> bool {
-        matches!(self.state, "FULL" | "REPLAY")
-    }
 }
 
 impl Client {
@@ -184,18 +163,16 @@ fn status_of(connection: &Connection, now: Now, nids: Vec<String>, dirty_bytes: 
     stats.write_rpcs_now = stats.write_rpcs_now.min(bounds.modifying as u64);
     TargetStatus {
         stats,
-        state: session_word(&connection.import),
-        is_overdue: connection.import.overdue_since().is_some(),
-        history: connection.history.words(),
-        out_since: connection.history.out_since(&connection.import, now),
+        session: SessionStatus::of(
+            &connection.import,
+            &connection.history,
+            connection.eviction_count,
+            now,
+            nids,
+        ),
         is_active: connection.is_serving(),
-        nids,
-        outstanding: connection.import.outstanding(),
         modifying_in_flight: connection.import.modifying_in_flight(),
-        retained_count: connection.import.retained_count(),
         last_contact: connection.import.last_contact(),
-        last_committed: connection.import.last_committed(),
-        eviction_count: connection.eviction_count,
         bounds: connection.import.bounds(),
         timeouts: connection.import.timeouts(now.time),
         has_checked_data: connection.import.has_checked_data(),

@@ -34,8 +34,8 @@ use accesses::Accesses;
 use adoptions::Adoptions;
 use base::fault::{Fault, planted};
 use base::{
-    ClientId, ClusterConfig, Duration, Endpoint, Epoch, Fid, LockId, Machine, Now, Pool, Start, Status,
-    TargetId, Time, Version, WallTime,
+    ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, Pool, Status, TargetId, Time,
+    Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -53,7 +53,8 @@ use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
 use target::{
-    CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Grants, Token, Work,
+    CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Grants, Token, Word,
+    Work,
 };
 use wire::{Callback, Frame, FrameKind, Life, Reply};
 
@@ -105,17 +106,8 @@ pub enum Input {
     AbortRecovery,
     /// This MDT ends in order soon (`Mds::has_left`). It goes on serving until then.
     Leave,
-    /// The management server is asked whether this MDT is the newest copy, and has until then.
-    AwaitWord(Time),
-    /// It has taken this MDT (`Core::on_word`).
-    Word {
-        is_confirmed: bool,
-    },
-    /// Somebody knows of a later start of this MDT.
-    Outdated {
-        by: Endpoint,
-        known: Start,
-    },
+    /// What is known of this start of the MDT.
+    Word(Word),
 }
 
 #[derive(Clone, Debug)]
@@ -418,9 +410,9 @@ impl<M: MetaStore> Mds<M> {
         self.is_remote_sync = is_on;
     }
 
-    /// As `Core::need_word`.
-    pub fn need_word(&mut self) {
-        self.core.need_word();
+    /// As `Core::await_word`.
+    pub fn await_word(&mut self) {
+        self.core.await_word();
     }
 
     pub fn set_recovery_window(&mut self, window: Duration) {
@@ -491,9 +483,7 @@ impl<M: MetaStore> Mds<M> {
             Input::Lapsed { at, life } => self.on_lapsed(now, at, life, out),
             Input::AbortRecovery => self.core.abort_recovery(now, &mut self.core_out),
             Input::Leave => self.on_leave(now, out),
-            Input::AwaitWord(until) => self.core.await_word(now, until),
-            Input::Word { is_confirmed } => self.core.on_word(now, is_confirmed, &mut self.core_out),
-            Input::Outdated { by, known } => self.core.on_outdated(now, by, known, &mut self.core_out),
+            Input::Word(word) => self.core.on_word(now, word, &mut self.core_out),
         }
     }
 

@@ -9,8 +9,7 @@ use crate::rows;
 use crate::stats::OssStats;
 use base::limits::{LEASE, RECOVERY_WINDOW, SYNC_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
 use base::{
-    ClientId, Duration, Endpoint, LockId, Machine, Now, ObjectId, Start, Status, TargetId, TargetKind, Time,
-    Transno, WallTime,
+    ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, WallTime,
 };
 use bytes::Bytes;
 use ldlm::{Claimed, LockOutput, LockSpace, OpId};
@@ -18,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::holdings::Nothing;
 use store::{Batch, Holdings, MetaStore, ObjectStore, StoreError};
-use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Grants, Token, Work};
+use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Grants, Token, Word, Work};
 use wire::ost::ObjectAttr;
 use wire::{Callback, Frame, Life, LockGrant, OstReply, Reply, Request};
 
@@ -76,17 +75,8 @@ pub enum Input {
     },
     /// An operator wants the absent to be waited for no longer.
     AbortRecovery,
-    /// The management server is asked whether this OST is the newest copy, and has until then.
-    AwaitWord(Time),
-    /// It has taken this OST (`Core::on_word`).
-    Word {
-        is_confirmed: bool,
-    },
-    /// Somebody knows of a later start of this OST.
-    Outdated {
-        by: Endpoint,
-        known: Start,
-    },
+    /// What is known of this start of the OST.
+    Word(Word),
 }
 
 #[derive(Clone, Debug)]
@@ -259,9 +249,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.stats = OssStats { since: now.wall, ..OssStats::default() };
     }
 
-    /// As `Core::need_word`.
-    pub fn need_word(&mut self) {
-        self.core.need_word();
+    /// As `Core::await_word`.
+    pub fn await_word(&mut self) {
+        self.core.await_word();
     }
 
     pub fn set_recovery_window(&mut self, window: Duration) {
@@ -574,9 +564,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
                 self.core.on_lapsed(now, at, life, is_holder, &mut effects.core);
             }
             Input::AbortRecovery => self.core.abort_recovery(now, &mut effects.core),
-            Input::AwaitWord(until) => self.core.await_word(now, until),
-            Input::Word { is_confirmed } => self.core.on_word(now, is_confirmed, &mut effects.core),
-            Input::Outdated { by, known } => self.core.on_outdated(now, by, known, &mut effects.core),
+            Input::Word(word) => self.core.on_word(now, word, &mut effects.core),
         }
         self.settle(now, effects, out);
         self.note_held();

@@ -10,4 +10,4 @@ mod words;
 
 pub use estimate::{TimeoutBounds, TimeoutReport};
 pub use import::{Answer, Import, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket};
-pub use words::{History, OVERDUE_WORD, session_word, state_word};
+pub use words::{History, OVERDUE_WORD, SessionStatus, session_word, state_word};

@@ -315,13 +315,13 @@ impl Mount {
         let unheard = |target: TargetId| {
             // One look for each, so that the mount works in between.
             let session = self.with_client(|client| client.target_status(target))?;
-            let since = session.out_since.filter(|_| session.is_active)?.seconds();
+            let since = session.session.out_since.filter(|_| session.is_active)?.seconds();
             Some(Unheard {
                 target: format!("{}-{target}", self.fsname),
-                nids: session.nids.iter().map(|address| nid::format_nid(address)).collect(),
+                nids: session.session.nids.iter().map(|address| nid::format_nid(address)).collect(),
                 since,
                 seconds: u64::try_from(now.saturating_sub(since)).unwrap_or_default(),
-                is_connected: session.is_overdue,
+                is_connected: session.session.is_overdue,
             })
         };
         self.with_client(|client| client.targets()).into_iter().filter_map(unheard).collect()

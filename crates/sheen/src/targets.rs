@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
 use store::{MetaStore, ObjectStore, OnDurable};
 use store_disk::{HoldingsFile, MetaDisk, ObjectDisk, ObjectOptions, Options};
-use target::{Core, CoreEvent, EvictReason, Missing};
+use target::{Core, CoreEvent, EvictReason, Missing, Word};
 use wire::{Frame, Life};
 
 /// Callers of the management server hold nothing there, and register again when it has forgotten them: it need not wait
@@ -222,7 +222,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let mut machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
-            machine.need_word();
+            machine.await_word();
             epoch = machine.core().epoch();
             starts = machine.core().lineage().starts().to_vec();
             let perform = perform(&dir, shared, &barrier);
@@ -242,7 +242,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
             let mut machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
-            machine.need_word();
+            machine.await_word();
             epoch = machine.core().epoch();
             starts = machine.core().lineage().starts().to_vec();
             let perform = perform(&dir, shared, &barrier);
@@ -568,30 +568,18 @@ impl Target {
 
     /// The management server is asked whether this is the newest copy: it has some time to answer, and then whoever comes is served.
     pub fn await_word(&self) {
-        let until = net::clock::now().time.after(WORD_WAIT);
-        match &self.served {
-            Served::Mgs(_) => {}
-            Served::Mds(owner) => owner.post(mds::Input::AwaitWord(until)),
-            Served::Oss(owner) => owner.post(oss::Input::AwaitWord(until)),
-        }
+        self.tell(Word::AskedUntil(net::clock::now().time.after(WORD_WAIT)));
     }
 
-    /// The management server has taken it.
-    pub fn on_word(&self, is_confirmed: bool) {
-        match &self.served {
-            Served::Mgs(_) => {}
-            Served::Mds(owner) => owner.post(mds::Input::Word { is_confirmed }),
-            Served::Oss(owner) => owner.post(oss::Input::Word { is_confirmed }),
+    /// What is known of this start. The management server's own is followed, whatever others know.
+    pub fn tell(&self, word: Word) {
+        if let Word::Outdated { by, known } = word {
+            self.barrier.set_outdated(by, known);
         }
-    }
-
-    /// Somebody knows of a later start.
-    pub fn on_outdated(&self, by: Endpoint, known: Start) {
-        self.barrier.set_outdated(by, known);
         match &self.served {
             Served::Mgs(_) => {}
-            Served::Mds(owner) => owner.post(mds::Input::Outdated { by, known }),
-            Served::Oss(owner) => owner.post(oss::Input::Outdated { by, known }),
+            Served::Mds(owner) => owner.post(mds::Input::Word(word)),
+            Served::Oss(owner) => owner.post(oss::Input::Word(word)),
         }
     }
 

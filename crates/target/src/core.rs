@@ -36,7 +36,7 @@ use wire::{Callback, Frame, FrameKind, Life, Reply};
 
 pub use counts::RequestCounts;
 pub use kept::Kept;
-pub use lineage::{Lineage, STARTS_KEPT};
+pub use lineage::{Lineage, STARTS_KEPT, Word};
 pub use output::{CoreEvent, CoreOutput, During, EvictReason, Gone, Token, Work, nothing_owed};
 pub use recovery::{Missing, RecoveryReport};
 

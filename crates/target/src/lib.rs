@@ -15,7 +15,7 @@ pub mod space;
 pub use crate::cancels::CancelQueue;
 pub use crate::core::{
     Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Kept, Lineage, Missing,
-    RecoveryReport, RequestCounts, Token, Work, nothing_owed,
+    RecoveryReport, RequestCounts, Token, Word, Work, nothing_owed,
 };
 pub use crate::grants::Grants;
 pub use crate::space::statfs_of;

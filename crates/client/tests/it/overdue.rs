@@ -38,18 +38,21 @@ fn one_that_says_nothing_is_told_of_once_and_once_when_it_answers_again() {
     assert_eq!(world.mounts[0].events, [overdue(AWAY)]);
     for _ in 0..3 {
         let seen = status(&world, AWAY);
-        assert_eq!(seen.state, "DISCONN");
-        let since = seen.out_since.expect("it is known when it was heard last").0;
+        assert_eq!(seen.session.state, "DISCONN");
+        let since = seen.session.out_since.expect("it is known when it was heard last").0;
         assert!((silent_since - 5 * SECOND_NS..=silent_since).contains(&since), "{since}");
-        assert_eq!((status(&world, THERE).state, status(&world, THERE).out_since), ("FULL", None));
+        assert_eq!(
+            (status(&world, THERE).session.state, status(&world, THERE).session.out_since),
+            ("FULL", None)
+        );
         world.pass(Duration::from_secs(30));
     }
     world.mounts[0].unreachable = None;
     world.pass(Duration::from_secs(20));
     assert_eq!(world.mounts[0].events, [overdue(AWAY), Event::AnswersAgain(AWAY)]);
     let seen = status(&world, AWAY);
-    assert_eq!((seen.state, seen.out_since), ("FULL", None));
-    let words: Vec<&str> = seen.history.iter().map(|(_, word)| *word).collect();
+    assert_eq!((seen.session.state, seen.session.out_since), ("FULL", None));
+    let words: Vec<&str> = seen.session.history.iter().map(|(_, word)| *word).collect();
     assert_eq!(words, ["CONNECTING", "FULL", "DISCONN", "FULL"]);
 }
 
@@ -88,7 +91,7 @@ fn who_waits_for_somebody_else_has_a_target_that_answers() {
     for mount in &world.mounts {
         assert!(!mount.events.iter().any(|event| matches!(event, Event::Overdue { .. })));
         let status = mount.machine.target_status(TargetId::mdt(0)).expect("it is in the configuration");
-        assert_eq!(status.state, "FULL");
+        assert_eq!(status.session.state, "FULL");
     }
 }
 
@@ -99,11 +102,11 @@ fn when_its_connection_ends_as_well_the_new_session_says_that_it_is_back() {
     world.pass(NOTICED);
     world.input(0, Input::ConnectionLost(AWAY));
     world.pass(Duration::from_secs(60));
-    assert_eq!(status(&world, AWAY).state, "CONNECTING");
-    assert!(status(&world, AWAY).out_since.is_some());
+    assert_eq!(status(&world, AWAY).session.state, "CONNECTING");
+    assert!(status(&world, AWAY).session.out_since.is_some());
     world.mounts[0].unreachable = None;
     world.pass(Duration::from_secs(20));
     let told = [overdue(AWAY), Event::Disconnected(AWAY), Event::Connected(AWAY)];
     assert_eq!(world.mounts[0].events, told);
-    assert_eq!(status(&world, AWAY).state, "FULL");
+    assert_eq!(status(&world, AWAY).session.state, "FULL");
 }

@@ -36,7 +36,7 @@ fn every_target_answers_locks_and_reads_and_keeps_nothing_of_it() {
     assert!(probes.iter().all(|probe| probe.is_used && probe.state == "FULL"), "{probes:?}");
     assert_eq!(locks(&world), before);
     let sessions = probes.iter().filter_map(|probe| world.mounts[0].machine.target_status(probe.target));
-    assert!(sessions.into_iter().all(|session| session.outstanding == 0));
+    assert!(sessions.into_iter().all(|session| session.session.outstanding == 0));
     assert_eq!((0..3).map(|ost| world.object_count(ost)).sum::<usize>(), 0);
 }
 

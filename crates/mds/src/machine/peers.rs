@@ -17,6 +17,7 @@ use status::Past;
 pub use status::PeerStatus;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Batch, MetaStore};
+use target::Word;
 use wire::peer::{FlockWaitId, OperationId};
 use wire::{Frame, Life, OstRequest, Request};
 
@@ -475,7 +476,8 @@ impl<M: MetaStore> Mds<M> {
             | ImportOutput::Overdue
             | ImportOutput::AnswersAgain => {}
             ImportOutput::Outdated(known) => {
-                self.core.on_outdated(now, Endpoint::Target(target), known, &mut self.core_out);
+                let word = Word::Outdated { by: Endpoint::Target(target), known };
+                self.core.on_word(now, word, &mut self.core_out);
             }
         }
     }

@@ -19,8 +19,11 @@ use wire::{
 };
 
 mod calls;
+mod stand_ins;
 
 pub use calls::{migrate, new, readdir, rename};
+pub use stand_ins::OtherVersion;
+use stand_ins::{FakeOst, open_ost};
 
 pub const ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: None };
 
@@ -90,37 +93,6 @@ pub struct World {
     requests: BTreeMap<(Endpoint, Endpoint), Vec<Request>>,
     /// Those that answer.
     osts: BTreeMap<u16, FakeOst>,
-}
-
-/// Requests to an MDT that it does not execute, and its answer to them.
-#[derive(Clone)]
-pub struct OtherVersion {
-    pub mdt: u16,
-    pub is_it: fn(&Request) -> bool,
-    pub status: Status,
-    pub body: Bytes,
-}
-
-impl OtherVersion {
-    fn answer(&self, frame: &Frame) -> Option<Frame> {
-        let is_it = || Request::from_bytes(&frame.body).is_ok_and(|request| (self.is_it)(&request));
-        if frame.dst != Endpoint::Target(TargetId::mdt(self.mdt))
-            || frame.kind != FrameKind::Request
-            || !is_it()
-        {
-            return None;
-        }
-        let mut reply = Frame::new(FrameKind::Reply, frame.dst, frame.src);
-        (reply.session, reply.xid) = (frame.session, frame.xid);
-        (reply.status, reply.body) = (self.status, self.body.clone());
-        Some(reply)
-    }
-}
-
-/// Answers sessions and destroys.
-struct FakeOst {
-    core: target::Core<MemoryMeta>,
-    store: Arc<MemoryMeta>,
 }
 
 pub fn fid_of(reply: &MdtReply) -> Fid {
@@ -873,19 +845,6 @@ fn config_of(id: TargetId) -> TargetConfig {
 
 fn open(store: &Arc<MemoryMeta>, holdings: &MemoryHoldings, index: u16, now: Now) -> Mds<MemoryMeta> {
     Mds::open_with(Arc::clone(store), Box::new(holdings.clone()), options(index, now)).unwrap()
-}
-
-fn open_ost(store: &Arc<MemoryMeta>, index: u16, now: Now) -> target::Core<MemoryMeta> {
-    let options = target::CoreOptions {
-        id: TargetId::ost(index),
-        uuid: 77,
-        fsname: "test".into(),
-        now,
-        recovery_window: RECOVERY_WINDOW,
-        has_external_data: false,
-        owed: target::nothing_owed,
-    };
-    target::Core::open(Arc::clone(store), options).unwrap()
 }
 
 fn options(index: u16, now: Now) -> MdsOptions {

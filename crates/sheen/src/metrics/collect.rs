@@ -108,7 +108,7 @@ impl Samples {
         let name = target_name(target);
         let name = [&name[..]];
         for peer in target.peers() {
-            let works = f64::from(u8::from(peer.state == CONNECTED));
+            let works = f64::from(u8::from(peer.session.state == CONNECTED));
             let peer = format!("{}-{}", target.fsname, peer.target);
             self.add(&families::TARGET_SESSION, &[name[0], &peer], works);
         }
@@ -223,9 +223,9 @@ impl Samples {
             dirty_bytes += session.dirty_bytes;
             let target = format!("{}-{target}", mount.fsname);
             let labels = [labels[0], labels[1], &target];
-            let works = f64::from(u8::from(session.state == CONNECTED));
+            let works = f64::from(u8::from(session.session.state == CONNECTED));
             self.add(&families::MOUNT_SESSION, &labels, works);
-            self.add(&families::MOUNT_EVICTIONS, &labels, session.eviction_count as f64);
+            self.add(&families::MOUNT_EVICTIONS, &labels, session.session.eviction_count as f64);
         }
         for (request, (count, sum_us)) in requests {
             let labels = [labels[0], labels[1], request];

@@ -5,7 +5,7 @@ use crate::node::Ended;
 use crate::{nid, sys};
 use anyhow::{Context, Result, bail};
 use base::{FileType, TargetId};
-use client::{Answer, Call, Client, TargetStatus};
+use client::{Answer, Call, Client};
 use net::Owner;
 use std::io;
 use std::sync::mpsc::RecvTimeoutError;
@@ -38,14 +38,14 @@ pub(super) fn wait_for_mdt(owner: &Owner<Client>, shared: &Shared) -> Result<()>
             Err(RecvTimeoutError::Timeout) => interval = (interval * 2).min(LOOK_INTERVAL),
         }
         let status = owner.with(|client| client.target_status(ROOT_MDT));
-        if status.as_ref().is_some_and(TargetStatus::has_session) {
+        if status.as_ref().is_some_and(|status| status.session.is_there()) {
             return Ok(());
         }
         if sys::is_end_pending() {
             bail!(Ended);
         }
         if start.elapsed() >= SESSION_WAIT {
-            let nids = status.map(|status| status.nids).unwrap_or_default();
+            let nids = status.map(|status| status.session.nids).unwrap_or_default();
             let nids: Vec<String> = nids.iter().map(|nid| nid::format_nid(nid)).collect();
             let what = format!(
                 "{ROOT_MDT} at {} does not answer, and without it nothing is mounted",

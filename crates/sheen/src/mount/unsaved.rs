@@ -55,7 +55,7 @@ impl Watch {
 
     /// Targets that a call waits for and that have no session now.
     pub fn broken(client: &Client) -> Vec<String> {
-        named(client, |status| !matches!(status.state, "FULL"))
+        named(client, |status| !matches!(status.session.state, "FULL"))
     }
 
     /// Whom it need not wait for any longer: targets that have said nothing for so long, or that answer and have made no session for so
@@ -82,7 +82,7 @@ fn named(client: &Client, is_meant: impl Fn(&client::TargetStatus) -> bool) -> V
     let is_meant = |target: &TargetId| {
         let status = client.target_status(*target);
         status.is_some_and(|status| {
-            status.is_active && !matches!(status.state, "NEW" | "CLOSED") && is_meant(&status)
+            status.is_active && !matches!(status.session.state, "NEW" | "CLOSED") && is_meant(&status)
         })
     };
     client.targets().into_iter().filter(is_meant).map(|target| target.to_string()).collect()
@@ -106,7 +106,7 @@ impl Unsaved {
     pub fn of(client: &Client) -> Option<Unsaved> {
         let of_target = |target: TargetId| {
             let status = client.target_status(target)?;
-            let change_count = status.retained_count + status.modifying_in_flight;
+            let change_count = status.session.retained_count + status.modifying_in_flight;
             let is_some = status.dirty_bytes > 0 || change_count > 0;
             let target = target.to_string();
             is_some.then_some(OfTarget { target, kept_bytes: status.dirty_bytes, change_count })

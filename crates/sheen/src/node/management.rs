@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use target::Word;
 use wire::{MgsReply, MgsRequest};
 
 /// How long a mount or a target waits for the management server at its start.
@@ -292,7 +293,7 @@ impl Node {
             if was_elsewhere && !*is_stopping {
                 target.open();
             }
-            target.on_word(is_confirmed);
+            target.tell(Word::Taken { is_confirmed });
             drop(is_stopping);
             if let Some(config) = newest.filter(|_| is_new) {
                 target.set_config(&config, self.failover.get().is_some());
@@ -322,7 +323,7 @@ impl Node {
     /// This process has an older copy of a target, which the management server does not take.
     fn on_outdated(&self, id: TargetId, known: Start) {
         if let Some(target) = self.targets.iter().find(|target| target.id == id) {
-            target.on_outdated(Endpoint::Target(TargetId::MGT), known);
+            target.tell(Word::Outdated { by: Endpoint::Target(TargetId::MGT), known });
         }
     }
 

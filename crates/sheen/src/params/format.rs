@@ -1,10 +1,10 @@
 //! Lustre's text formats, which other people's parsers read.
 
-use base::{ClusterConfig, Duration, Histogram, Now, TargetKind, Time, Transno, WallTime};
+use base::{ClusterConfig, Duration, Histogram, Now, TargetKind, Time, WallTime};
 use client::TargetStatus;
 use client::stats::{Counter, TargetStats};
 use oss::OssStats;
-use rpc::TimeoutReport;
+use rpc::{SessionStatus, TimeoutReport};
 use std::fmt::Write;
 use store::MetaStore;
 use store_disk::DiskUse;
@@ -106,54 +106,26 @@ fn percent(part: u64, whole: u64) -> u64 {
 }
 
 /// `osc.*.state`: now, and the states before it with their times.
-pub fn state(state: &str, history: &[(WallTime, &str)]) -> String {
-    let mut out = format!("current_state: {state}\nstate_history:\n");
-    for (at, word) in history {
+pub fn state(session: &SessionStatus) -> String {
+    let mut out = format!("current_state: {}\nstate_history:\n", session.state);
+    for (at, word) in &session.history {
         let _ = writeln!(out, " - [ {}, {word} ]", at.seconds());
     }
     out
 }
 
-/// What `import` tells of a session.
-pub struct Session<'a> {
-    pub state: &'a str,
-    pub nids: &'a [String],
-    pub eviction_count: u64,
-    pub outstanding: usize,
-    /// The mean time until an answer; `None` where nobody counts it.
-    pub wait_us: Option<u64>,
-    pub retained_count: usize,
-    pub last_committed: Transno,
-}
-
-impl Session<'_> {
-    pub fn of_mount(status: &TargetStatus) -> Session<'_> {
-        let requests = status.stats.requests.values();
-        let (count, sum) = requests.fold((0, 0), |(count, sum), one| (count + one.count, sum + one.sum));
-        Session {
-            state: status.state,
-            nids: &status.nids,
-            eviction_count: status.eviction_count,
-            outstanding: status.outstanding,
-            wait_us: Some(sum.checked_div(count).unwrap_or(0)),
-            retained_count: status.retained_count,
-            last_committed: status.last_committed,
-        }
-    }
-}
-
-/// `osc.*.import`, `osp.*.import`. `target`: with its file system's name.
-pub fn import(name: &str, target: &str, session: &Session<'_>) -> String {
+/// `osc.*.import`, `osp.*.import`. `target`: with its file system's name; `wait_us`: the mean time until an answer, where somebody counts it.
+pub fn import(name: &str, target: &str, session: &SessionStatus, wait_us: Option<u64>) -> String {
     let mut out = String::from("import:\n");
     let _ = writeln!(out, "    name: {name}");
     let _ = writeln!(out, "    target: {target}_UUID");
     let _ = writeln!(out, "    state: {}", session.state);
     let _ = writeln!(out, "    connection:");
-    let _ = writeln!(out, "       failover_nids: [ {} ]", nids(session.nids));
+    let _ = writeln!(out, "       failover_nids: [ {} ]", nids(&session.nids));
     let _ = writeln!(out, "       evictions: {}", session.eviction_count);
     let _ = writeln!(out, "    rpcs:");
     let _ = writeln!(out, "       inflight: {}", session.outstanding);
-    if let Some(wait_us) = session.wait_us {
+    if let Some(wait_us) = wait_us {
         let _ = writeln!(out, "       avg_waittime: {wait_us} usec");
     }
     let _ = writeln!(out, "    transactions:");

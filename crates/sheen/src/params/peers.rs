@@ -33,7 +33,7 @@ pub static OSP: Class<Peer> = Class {
         read_only(
             "state",
             "State of the session of an MDT with another target, and those before it.",
-            |peer: &Peer| Some(format::state(peer.status.state, &peer.status.history)),
+            |peer: &Peer| Some(format::state(&peer.status.session)),
         ),
         read_only(
             "import",
@@ -42,7 +42,9 @@ pub static OSP: Class<Peer> = Class {
                 Some(format::import(
                     &peer.name,
                     &format!("{}-{}", peer.fsname, peer.status.target),
-                    &shown(&peer.status),
+                    &peer.status.session,
+                    // It counts no times of its requests.
+                    None,
                 ))
             },
         ),
@@ -51,16 +53,3 @@ pub static OSP: Class<Peer> = Class {
         }),
     ],
 };
-
-fn shown(status: &PeerStatus) -> format::Session<'_> {
-    format::Session {
-        state: status.state,
-        nids: &status.nids,
-        eviction_count: status.eviction_count,
-        outstanding: status.outstanding,
-        // It counts no times of its requests, and keeps none for replay: what must happen is in its rows.
-        wait_us: None,
-        retained_count: 0,
-        last_committed: status.last_committed,
-    }
-}

@@ -60,14 +60,20 @@ const STATS: Param<Session> = Param {
 };
 const STATE: Param<Session> =
     read_only("state", "State of the session with one target, and those before it.", |session| {
-        let status = session.status()?;
-        Some(format::state(status.state, &status.history))
+        Some(format::state(&session.status()?.session))
     });
 const IMPORT: Param<Session> =
     read_only("import", "The session with one target: where it is, what is on the way.", |session| {
         let target = format!("{}-{}", session.mount.fsname, session.target);
         let name = format!("{target}-{}", session.word());
-        Some(format::import(&name, &target, &format::Session::of_mount(&session.status()?)))
+        let status = session.status()?;
+        let (count, sum) = status
+            .stats
+            .requests
+            .values()
+            .fold((0, 0), |(count, sum), one| (count + one.count, sum + one.sum));
+        let wait_us = sum.checked_div(count).unwrap_or(0);
+        Some(format::import(&name, &target, &status.session, Some(wait_us)))
     });
 const TIMEOUTS: Param<Session> = read_only(
     "timeouts",
@@ -141,7 +147,9 @@ pub static OSC: Class<Session> = Class {
         read_only("cur_grant_bytes", "Bytes that the OST lets the mount keep.", |session| {
             Some(session.status()?.grant_bytes.to_string())
         }),
-        read_only("ost_conn_uuid", "NIDs of the OST.", |session| Some(format::nids(&session.status()?.nids))),
+        read_only("ost_conn_uuid", "NIDs of the OST.", |session| {
+            Some(format::nids(&session.status()?.session.nids))
+        }),
     ],
 };
 
@@ -162,7 +170,9 @@ pub static MDC: Class<Session> = Class {
             read: |session: &Session| Some(format::modify_rpc_stats(&session.status()?)),
             write: Some(Write::Clear(|session| session.set(TargetSetting::ClearRpcStats))),
         },
-        read_only("mds_conn_uuid", "NIDs of the MDT.", |session| Some(format::nids(&session.status()?.nids))),
+        read_only("mds_conn_uuid", "NIDs of the MDT.", |session| {
+            Some(format::nids(&session.status()?.session.nids))
+        }),
     ],
 };
 

@@ -22,13 +22,13 @@ impl Target {
         }
         let now = net::clock::now().wall.seconds();
         let unheard = |peer: PeerStatus| {
-            let since = peer.out_since.filter(|_| peer.is_active)?.seconds();
+            let since = peer.session.out_since.filter(|_| peer.is_active)?.seconds();
             Some(Unheard {
                 target: format!("{}-{}", self.fsname, peer.target),
-                nids: peer.nids.iter().map(|address| nid::format_nid(address)).collect(),
+                nids: peer.session.nids.iter().map(|address| nid::format_nid(address)).collect(),
                 since,
                 seconds: u64::try_from(now.saturating_sub(since)).unwrap_or_default(),
-                is_connected: peer.is_overdue,
+                is_connected: peer.session.is_overdue,
             })
         };
         self.peers().into_iter().filter_map(unheard).collect()

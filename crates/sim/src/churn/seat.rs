@@ -171,7 +171,7 @@ impl Seat {
 
     /// What it would replay if the target died.
     pub fn retained_count(&self, target: TargetId) -> usize {
-        self.machine.target_status(target).map_or(0, |status| status.retained_count)
+        self.machine.target_status(target).map_or(0, |status| status.session.retained_count)
     }
 
     /// The process calls, unless it waits for an answer.

@@ -45,15 +45,26 @@ impl Lineage {
     }
 }
 
-/// The word of the management server, without which nothing is served.
+/// What a target hears of its start, from its process or by what it asks others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The management server is asked whether this is the newest copy, and has until then.
+    AskedUntil(Time),
+    /// It has taken the target; `is_confirmed`: it remembers an earlier start, and this one descends from it.
+    Taken { is_confirmed: bool },
+    /// Somebody knows of a later start.
+    Outdated { by: Endpoint, known: Start },
+}
+
+/// Whether the word of the management server is waited for, without which nothing is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Word {
-    /// It has come, or is not waited for.
+enum Awaited {
+    /// It has come, or nobody wants it.
     #[default]
-    Unneeded,
+    Not,
     /// Nobody has asked for it yet.
-    Needed,
-    AwaitedUntil(Time),
+    Unasked,
+    Until(Time),
 }
 
 /// What a target remembers of starts.
@@ -65,7 +76,7 @@ pub(super) struct Remembered {
     /// What callers had been told to be durable was there when this incarnation began, up to here.
     pub kept: Transno,
     is_confirmed: bool,
-    word: Word,
+    awaited: Awaited,
     /// Somebody knows of a later start: nothing is served.
     pub is_outdated: bool,
 }
@@ -92,20 +103,16 @@ impl Remembered {
 
     /// Whether nothing is served yet.
     pub fn awaits_word(&self, now: Time) -> bool {
-        match self.word {
-            Word::Unneeded => false,
-            Word::Needed => true,
-            Word::AwaitedUntil(until) => until > now,
+        match self.awaited {
+            Awaited::Not => false,
+            Awaited::Unasked => true,
+            Awaited::Until(until) => until > now,
         }
     }
 
     /// When that ends by itself.
     pub fn next_deadline(&self, now: Time) -> Option<Time> {
-        if let Word::AwaitedUntil(until) = self.word {
-            Some(until).filter(|until| *until > now)
-        } else {
-            None
-        }
+        if let Awaited::Until(until) = self.awaited { Some(until).filter(|until| *until > now) } else { None }
     }
 
     /// Of what an incarnation has executed with which a caller was connected, all that is there may be known, or nothing is.
@@ -149,30 +156,28 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// Right after `open`: the management server will be asked whether this is the newest copy, and nothing is served before it has
-    /// answered (`on_word`).
-    pub fn need_word(&mut self) {
-        self.remembered.word = Word::Needed;
+    /// answered, or had its time.
+    pub fn await_word(&mut self) {
+        self.remembered.awaited = Awaited::Unasked;
     }
 
-    /// It is asked now, and has until then.
-    pub fn await_word(&mut self, now: Now, until: Time) {
+    pub fn on_word(&mut self, now: Now, word: Word, out: &mut Vec<CoreOutput>) {
         self.now = now;
-        if self.remembered.word == Word::Needed {
-            self.remembered.word = Word::AwaitedUntil(until);
+        match word {
+            Word::AskedUntil(until) if self.remembered.awaited == Awaited::Unasked => {
+                self.remembered.awaited = Awaited::Until(until);
+            }
+            Word::AskedUntil(_) => {}
+            Word::Taken { is_confirmed } => {
+                self.remembered.awaited = Awaited::Not;
+                self.remembered.is_confirmed |= is_confirmed;
+            }
+            Word::Outdated { by, known } => self.stop_as_outdated(by, known, out),
         }
-    }
-
-    /// It has taken this target; `is_confirmed`: it remembers the last start, and this target descends from it.
-    pub fn on_word(&mut self, now: Now, is_confirmed: bool, out: &mut Vec<CoreOutput>) {
-        self.now = now;
-        self.remembered.word = Word::Unneeded;
-        self.remembered.is_confirmed |= is_confirmed;
         self.settle(out);
     }
 
-    /// Somebody knows of a later start of this target.
-    pub fn on_outdated(&mut self, now: Now, by: Endpoint, known: Start, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+    fn stop_as_outdated(&mut self, by: Endpoint, known: Start, out: &mut Vec<CoreOutput>) {
         if !std::mem::replace(&mut self.remembered.is_outdated, true) {
             out.push(CoreOutput::Event(CoreEvent::Outdated { by, known }));
         }
@@ -198,7 +203,7 @@ impl<M: MetaStore> Core<M> {
         let is_this = known.epoch == self.epoch;
         if self.remembered.own.is_behind(known) {
             if !self.remembered.is_confirmed {
-                self.on_outdated(self.now, frame.src, known, out);
+                self.stop_as_outdated(frame.src, known, out);
                 return None;
             }
             return Some(Met::AnotherCopy);

@@ -1,15 +1,14 @@
 //! What a peer may have kept here for it is bounded, whatever it says.
 
-use crate::network::TARGET;
+use crate::network::{TARGET, options};
 use base::limits::{BULK_BYTES_MAX, QUEUED_REPLAY_BYTES_MAX, REQUESTS_PER_EXPORT_MAX, UNSPOKEN_SESSIONS_MAX};
 use base::{
-    ClientId, Duration, Endpoint, Epoch, Extent, Fid, LockId, Now, ObjectId, OpenHandle, Status, Time,
-    WallTime, Xid,
+    ClientId, Endpoint, Epoch, Extent, Fid, LockId, Now, ObjectId, OpenHandle, Status, Time, WallTime, Xid,
 };
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use store::{MemoryMeta, MetaStore};
-use target::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Work};
+use target::{Core, CoreEvent, CoreOutput, EvictReason, Work};
 use wire::mdt::{ClosingData, FileLock, FlockKind};
 use wire::session::ConnectReply;
 use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, OstRequest, Reply, Request};
@@ -77,16 +76,7 @@ impl Scene {
     fn starting() -> Scene {
         let store = Arc::new(MemoryMeta::new());
         let now = Now { time: Time(1), ..Now::default() };
-        let options = CoreOptions {
-            id: TARGET,
-            uuid: 7,
-            fsname: "t".into(),
-            now,
-            recovery_window: Duration::from_secs(60),
-            has_external_data: false,
-            owed: target::nothing_owed,
-        };
-        let core = Core::open(Arc::clone(&store), options).unwrap();
+        let core = Core::open(Arc::clone(&store), options(now)).unwrap();
         Scene { store, core, now, session: 0 }
     }
 

@@ -1,15 +1,15 @@
 //! Older copies of a target, met by those who know of a later start.
 
+use crate::network::{TARGET, options};
 use base::{ClientId, Duration, Endpoint, Epoch, Now, Start, Status, TargetId, Time, Transno, WallTime};
 use bytes::Bytes;
 use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind};
 use std::sync::Arc;
 use store::{KEY_BYTES_MAX, MemoryMeta, MetaStore, Table};
 use target::core::{STARTS_KEPT, restored};
-use target::{Core, CoreEvent, CoreOptions, CoreOutput, Lineage};
+use target::{Core, CoreEvent, CoreOutput, Lineage, Word};
 use wire::{Frame, Reply, Request};
 
-const TARGET: TargetId = TargetId::ost(0);
 const MOUNT: ClientId = ClientId(77);
 const TICK: Duration = Duration::from_secs(1);
 
@@ -120,18 +120,6 @@ impl Came {
     }
 }
 
-fn options(now: Now) -> CoreOptions {
-    CoreOptions {
-        id: TARGET,
-        uuid: 7,
-        fsname: "t".into(),
-        now,
-        recovery_window: Duration::from_secs(60),
-        has_external_data: false,
-        owed: target::nothing_owed,
-    }
-}
-
 fn caller(client: ClientId, starts: Vec<Start>) -> Import {
     Import::new(ImportOptions {
         client,
@@ -218,7 +206,7 @@ fn a_caller_of_an_older_version_tells_a_copy_by_its_epoch_alone() {
 fn what_the_management_server_has_confirmed_is_not_ended_by_who_has_met_another_copy() {
     let (mut world, older, mut mount) = copied();
     let mut core = world.start(&older);
-    core.on_word(world.now, true, &mut Vec::new());
+    core.on_word(world.now, Word::Taken { is_confirmed: true }, &mut Vec::new());
     let came = world.connect(&mut core, &mut mount);
     assert_eq!(came.outdated_by(), None);
     assert_eq!((mount.state(), came.evictions), (ImportState::Active, 1), "its session was with the other");
@@ -234,16 +222,16 @@ fn nothing_is_answered_before_the_management_server_has_spoken_or_had_its_time()
     for has_word in [true, false] {
         let (mut world, store) = (World::new(), Store::default());
         let mut core = world.start(&store);
-        core.need_word();
+        core.await_word();
         world.tick();
         world.tick();
         let until = world.now.time.after(TICK);
-        core.await_word(world.now, until);
+        core.on_word(world.now, Word::AskedUntil(until), &mut Vec::new());
         let mut mount = caller(MOUNT, Vec::new());
         assert!(world.connect(&mut core, &mut mount).answers.is_empty());
         let mut out = Vec::new();
         if has_word {
-            core.on_word(world.now, false, &mut out);
+            core.on_word(world.now, Word::Taken { is_confirmed: false }, &mut out);
         } else {
             world.tick();
             core.on_tick(world.now, &mut out);

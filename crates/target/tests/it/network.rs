@@ -75,6 +75,19 @@ pub fn client(index: usize) -> ClientId {
     ClientId(100 + index as u128)
 }
 
+/// Of a target without data outside of its rows.
+pub fn options(now: Now) -> CoreOptions {
+    CoreOptions {
+        id: TARGET,
+        uuid: 7,
+        fsname: "t".into(),
+        now,
+        recovery_window: Duration::from_secs(60),
+        has_external_data: false,
+        owed: target::nothing_owed,
+    }
+}
+
 fn index_of(id: ClientId) -> usize {
     (id.0 - 100) as usize
 }
@@ -137,15 +150,7 @@ impl Cluster {
     pub fn start(&mut self) {
         self.replayed.clear();
         self.last_replayed.clear();
-        let options = CoreOptions {
-            id: TARGET,
-            uuid: 7,
-            fsname: "t".into(),
-            now: self.now,
-            recovery_window: Duration::from_secs(60),
-            has_external_data: self.has_external_data,
-            owed: target::nothing_owed,
-        };
+        let options = CoreOptions { has_external_data: self.has_external_data, ..options(self.now) };
         self.core = Some(Core::open_after(self.store.clone(), options, self.left.take()).unwrap());
     }
 

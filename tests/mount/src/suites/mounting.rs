@@ -329,11 +329,16 @@ fn before_servers(context: &Context) -> Result<()> {
     let mut line = String::new();
     io::BufRead::read_line(&mut said, &mut line)?;
     expect(line.contains("trying again (1 of 30)"), &line)?;
+    end_wait(&cluster, &mut early, &point)
+}
+
+/// Its servers start: a mount that waits for them is there, with the file of before.
+fn end_wait(cluster: &Cluster, early: &mut Child, point: &Path) -> Result<()> {
     cluster.up()?;
     let status = early.wait()?;
     expect(status.success(), &format!("the mount that waited: {status}"))?;
     expect_bytes(&read(&point.join("file"))?, b"before", "through the mount that waited")?;
-    cluster.unmount(&point)?;
+    cluster.unmount(point)?;
     cluster.down().map(drop)
 }
 
@@ -349,8 +354,8 @@ fn before_mdt(context: &Context) -> Result<()> {
     let (point, source) = (cluster.point("early")?, cluster.source()?);
     let path = point.to_string_lossy().into_owned();
     let transport = format!("transport={}", context.options.transport.word());
-    let mdt = || cluster.targets()?.into_iter().find(|(name, _)| name == "MDT0000").context("an MDT");
-    let (_, pid) = mdt()?;
+    let mdt = cluster.targets()?.into_iter().find(|(name, _)| name == "MDT0000");
+    let (_, pid) = mdt.context("an MDT")?;
     sys::kill(pid, libc::SIGKILL)?;
     for source in [source.clone(), format!("{source}/dir")] {
         let began = std::time::Instant::now();
@@ -368,12 +373,7 @@ fn before_mdt(context: &Context) -> Result<()> {
     let below = format!("{source}/dir");
     command.args(["mount", &below, &path, "-o", &format!("{transport},retry=30")]);
     let mut early = command.stderr(std::process::Stdio::null()).spawn()?;
-    cluster.up()?;
-    let status = early.wait()?;
-    expect(status.success(), &format!("the mount that waited: {status}"))?;
-    expect_bytes(&read(&point.join("file"))?, b"before", "through the mount that waited")?;
-    cluster.unmount(&point)?;
-    cluster.down().map(drop)
+    end_wait(&cluster, &mut early, &point)
 }
 
 fn remount(context: &Context) -> Result<()> {
