@@ -87,6 +87,14 @@ const PLANTED: &[Planted] = &[
         put(mdt0(world), rows::STREAMED, &rows::streamed_key(1, of(8)), &rows::encode(&row));
         put(&*world.mdts[1], rows::STATE, &rows::executed_key(0), &rows::encode(&of(6)));
     }),
+    planted(Kind::TargetOutdated, Left, |world| {
+        // Another copy of the MDT has called, which took the same epoch at another time.
+        let [.., starts, callers] = inspect::TABLES;
+        let row = |at| rows::encode(&base::Start { epoch: base::Epoch(1), at: WallTime(at) });
+        put(mdt0(world), starts, &1_u64.to_be_bytes(), &row(10));
+        let mdt = base::Endpoint::Target(TargetId::mdt(0)).client_id();
+        put(&*world.osts[0].0, callers, &mdt.0.to_be_bytes(), &row(20));
+    }),
     planted(Kind::EpochBehind, Repaired, |world| {
         let (table, key) = inspect::state_key();
         let row = world.mdts[0].get(table, &key).unwrap().unwrap();

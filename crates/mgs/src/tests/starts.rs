@@ -9,7 +9,11 @@ fn start(epoch: u64, at: i64) -> Start {
 
 impl World {
     fn began(&mut self, uuid: u128, starts: &[Start]) -> Result<MgsReply, Status> {
-        let target = TargetConfig { id: TargetId::mdt(0), uuid, nids: vec!["a:1".into()], is_active: true };
+        self.began_at("a:1", uuid, starts)
+    }
+
+    fn began_at(&mut self, nid: &str, uuid: u128, starts: &[Start]) -> Result<MgsReply, Status> {
+        let target = TargetConfig { id: TargetId::mdt(0), uuid, nids: vec![nid.into()], is_active: true };
         let claim = wire::Claim { is_taken: false, starts: starts.to_vec() };
         self.ask(MgsRequest::Register { fsname: "a".into(), target, claim }, Kind::Modifying)
     }
@@ -21,7 +25,9 @@ fn an_older_copy_is_refused_also_by_the_next_management_server() {
     let is_taken = |reply| matches!(reply, Ok(MgsReply::Config(_)));
     let is_confirmed = |reply| matches!(reply, Ok(MgsReply::Confirmed(_)));
     assert!(is_taken(world.began(7, &[start(1, 10)])), "nothing was known of it");
-    assert!(is_taken(world.began(7, &[start(1, 10)])), "nor is by what it has said itself");
+    for nid in ["a:1", "b:1"] {
+        assert!(is_taken(world.began_at(nid, 7, &[start(1, 10)])), "nor is by what it has said itself");
+    }
     assert!(is_confirmed(world.began(7, &[start(1, 10), start(2, 20)])));
     assert!(is_taken(world.began(7, &[])), "an older program says nothing of its starts");
     let known = Ok(MgsReply::Outdated { known: start(2, 20) });
