@@ -57,6 +57,8 @@ impl Syncing {
 
     /// Makes names in a directory durable.
     pub(crate) fn sync_directory(self, path: &Path) -> io::Result<()> {
+        #[cfg(test)]
+        faults::check_open(path)?;
         self.sync_all(&File::open(path)?)
     }
 }
@@ -69,6 +71,11 @@ pub(crate) fn errno(error: &io::Error) -> i32 {
 /// Whether a change that failed so says that the device is lost; the others are limits of the call or of this process.
 pub(crate) fn is_lost(errno: i32) -> bool {
     [libc::EIO, libc::EROFS, libc::EUCLEAN, libc::ENODEV, libc::ENXIO].contains(&errno)
+}
+
+/// Whether nothing could be opened for want of descriptors or memory, which passes.
+pub(crate) fn is_out_of_descriptors(errno: i32) -> bool {
+    [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&errno)
 }
 
 /// An error of one call, after which the store goes on.

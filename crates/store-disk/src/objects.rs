@@ -333,7 +333,11 @@ impl Shared {
     fn open_file(&self, id: &ObjectId, create: bool) -> Result<Option<File>, StoreError> {
         let mut options = OpenOptions::new();
         options.read(true).write(!self.is_read_only).create_new(create).mode(0o600);
-        match options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(self.path(id)) {
+        let path = self.path(id);
+        let opened = options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&path);
+        #[cfg(test)]
+        let opened = device::faults::check_open(&path).and(opened);
+        match opened {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && create => Ok(None),

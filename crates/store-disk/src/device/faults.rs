@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
+    Open,
     Write,
     Sync,
     SyncFileSystem,
@@ -18,6 +19,11 @@ static FAILING: Mutex<Vec<(Call, PathBuf)>> = Mutex::new(Vec::new());
 
 fn fail(call: Call, path: &Path) {
     FAILING.lock().expect("no test panics inside").push((call, path.to_path_buf()));
+}
+
+/// From now on there is no descriptor for anything below this directory.
+pub fn fail_opens_below(path: &Path) {
+    fail(Call::Open, path);
 }
 
 /// From now on every write to a file below this directory fails.
@@ -46,10 +52,18 @@ pub fn mend(path: &Path) {
 
 fn check(call: Call, file: &File) -> io::Result<()> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    check_path(call, &path, libc::EIO)
+}
+
+fn check_path(call: Call, path: &Path, errno: i32) -> io::Result<()> {
     let failing = FAILING.lock().expect("no test panics inside");
     let is_failing =
         failing.iter().any(|(failing, directory)| *failing == call && path.starts_with(directory));
-    if is_failing { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    if is_failing { Err(io::Error::from_raw_os_error(errno)) } else { Ok(()) }
+}
+
+pub(crate) fn check_open(path: &Path) -> io::Result<()> {
+    check_path(Call::Open, path, libc::EMFILE)
 }
 
 pub(super) fn check_write(file: &File) -> io::Result<()> {

@@ -14,7 +14,7 @@ use super::file::ReadOn;
 use super::handles::Handle;
 use super::layout::left_behind;
 use super::{Shared, directory_number};
-use crate::device::{Mark, Syncing};
+use crate::device::{self, Mark, Syncing};
 use base::{Extent, ObjectId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +44,8 @@ struct State {
     adopted: HashMap<ObjectId, ObjectId>,
     /// Synced objects on their way to clean, with the change that was last then.
     resting: VecDeque<(ObjectId, Instant)>,
-    /// Parts of files that are to be written out.
-    left_behind: Vec<(ObjectId, Extent)>,
+    /// Parts of files that are to be written out, unless a round comes first.
+    left_behind: VecDeque<(ObjectId, Extent)>,
     /// Objects that are to be read on. Each is larger than 64 MiB, so there are not many.
     believed: VecDeque<ObjectId>,
     /// When a piece of one was read last.
@@ -67,7 +67,7 @@ pub(super) struct Changes {
 
 /// What the thread is to do next.
 enum Work {
-    WriteOut(Vec<(ObjectId, Extent)>),
+    WriteOut(ObjectId, Extent),
     Round(Round),
     ReadOn(ObjectId),
 }
@@ -118,7 +118,7 @@ impl Changes {
         }
         let room = LEFT_BEHIND_COUNT_MAX.saturating_sub(state.left_behind.len());
         if let Some(part) = left_behind(extent).filter(|_| room > 0) {
-            state.left_behind.push((*id, part));
+            state.left_behind.push_back((*id, part));
             self.wake.notify_one();
         }
     }
@@ -221,19 +221,22 @@ impl Changes {
             if state.stopped {
                 return None;
             }
-            if !state.left_behind.is_empty() {
-                return Some(Work::WriteOut(std::mem::take(&mut state.left_behind)));
-            }
             let sync_in = state.oldest.map(|since| self.interval.saturating_sub(since.elapsed()));
             let settle_in =
                 state.resting.front().map(|(_, since)| self.settle_after.saturating_sub(since.elapsed()));
             let since = state.read_on.map_or(READ_ON_INTERVAL_MAX, |since| since.elapsed());
             let believed = state.believed.front().copied();
+            let is_round_due =
+                state.kicked || sync_in == Some(Duration::ZERO) || settle_in == Some(Duration::ZERO);
+            // Where the device's queue is full each of these waits, and writers in sequence leave more behind meanwhile.
+            if !is_round_due && let Some((id, part)) = state.left_behind.pop_front() {
+                return Some(Work::WriteOut(id, part));
+            }
             if let Some(id) = believed.filter(|_| since >= READ_ON_INTERVAL_MAX) {
                 state.read_on = Some(Instant::now());
                 return Some(Work::ReadOn(id));
             }
-            if state.kicked || sync_in == Some(Duration::ZERO) || settle_in == Some(Duration::ZERO) {
+            if is_round_due {
                 return Some(Work::Round(self.take_round(&mut state, false)));
             }
             if let Some(id) = believed.filter(|_| since >= READ_ON_INTERVAL) {
@@ -263,6 +266,8 @@ impl Changes {
         }
         state.kicked = false;
         state.adopted.clear();
+        // The round writes it.
+        state.left_behind.clear();
         state.unsynced_bytes = 0;
         state.oldest = None;
         Round {
@@ -286,7 +291,7 @@ pub(super) fn run(shared: &Shared) {
     while let Some(work) = shared.changes.wait_for_work() {
         match work {
             Work::ReadOn(id) => shared.read_on(&id, &mut reading),
-            Work::WriteOut(parts) => shared.write_out(&parts),
+            Work::WriteOut(id, part) => shared.write_out(&id, part),
             Work::Round(round) => {
                 // The error is in the store's poison; nothing is tried again.
                 let _ = shared.sync_round(&round);
@@ -297,11 +302,9 @@ pub(super) fn run(shared: &Shared) {
 
 impl Shared {
     /// What is not open any more waits for its round.
-    fn write_out(&self, parts: &[(ObjectId, Extent)]) {
-        for (id, part) in parts {
-            if let Some(handle) = self.handles.get(id) {
-                handle.start_sync(*part);
-            }
+    fn write_out(&self, id: &ObjectId, part: Extent) {
+        if let Some(handle) = self.handles.get(id) {
+            handle.start_sync(part);
         }
     }
 
@@ -348,11 +351,7 @@ impl Shared {
         }
         if round.written > self.durable.load(Ordering::Acquire) || !round.objects.is_empty() {
             self.sync_objects(&round.objects)?;
-            for number in &round.directories {
-                self.syncing
-                    .sync_directory(&self.directory.join(format!("{number:02x}")))
-                    .map_err(|error| self.poison("sync a directory of objects", &error))?;
-            }
+            self.sync_directories(&round.directories)?;
             self.changes.rest(&round.objects);
         }
         if round.written > self.durable.load(Ordering::Acquire) {
@@ -375,6 +374,10 @@ impl Shared {
                 None => {}
             }
         }
+        // The same of one that was opened again since. Those that are held here are not closed any more.
+        if self.handles.take_closed_unsynced() {
+            return self.sync_together(ids);
+        }
         if let [_, _, ..] = handles[..] {
             handles.iter().for_each(|handle| handle.start_sync(Extent::WHOLE));
         }
@@ -387,6 +390,8 @@ impl Shared {
     /// With all else that is on the file system.
     fn sync_together(&self, ids: &[ObjectId]) -> Result<(), StoreError> {
         let failed = |error: std::io::Error| self.poison("sync its objects", &error);
+        // What is closed from here on is asked for by the next round.
+        self.handles.take_closed_unsynced();
         // Held, they could not be closed for as long as that takes; what is closed has written its checksums.
         let mut flushed = Vec::with_capacity(ids.len());
         for handle in ids.iter().filter_map(|id| self.open_handle(id)) {
@@ -403,6 +408,20 @@ impl Shared {
         Ok(())
     }
 
+    fn sync_directories(&self, numbers: &BTreeSet<u8>) -> Result<(), StoreError> {
+        let failed = |error: std::io::Error| self.poison("sync a directory of objects", &error);
+        for number in numbers {
+            match self.syncing.sync_directory(&self.directory.join(format!("{number:02x}"))) {
+                // That needs no descriptor, and has all directories.
+                Err(error) if device::is_out_of_descriptors(device::errno(&error)) => {
+                    return self.sync_file_system().map_err(failed);
+                }
+                synced => synced.map_err(failed)?,
+            }
+        }
+        Ok(())
+    }
+
     fn open_handle(&self, id: &ObjectId) -> Option<Handle> {
         self.handles.get(id).or_else(|| self.handles.get(&self.changes.name_of(id)))
     }
@@ -411,6 +430,12 @@ impl Shared {
     fn is_there(&self, id: &ObjectId) -> Result<bool, StoreError> {
         let is_there = |id: &ObjectId| self.open_file(id, false).map(|file| file.is_some());
         let found = is_there(id).and_then(|found| Ok(found || is_there(&self.changes.name_of(id))?));
+        if let Err(StoreError::Device { errno, .. }) = &found
+            && device::is_out_of_descriptors(*errno)
+        {
+            // Then all is synced together, for which none is opened.
+            return Ok(true);
+        }
         found.map_err(|error| {
             // What cannot be opened cannot be synced, and this round is not tried again.
             tracing::error!(%error, "an object that is to be synced cannot be opened");
@@ -435,3 +460,6 @@ impl Shared {
         let _ = self.poison.set(StoreError::Ended);
     }
 }
+
+#[cfg(test)]
+mod tests;

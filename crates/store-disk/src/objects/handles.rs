@@ -23,6 +23,8 @@ struct Open {
     entries: HashMap<ObjectId, Entry>,
     /// The same, in clock order.
     order: VecDeque<ObjectId>,
+    /// One was closed that had something to be synced. A descriptor of it that is opened later may not be told if that fails.
+    has_closed_unsynced: bool,
 }
 
 pub(super) struct Handles {
@@ -93,6 +95,11 @@ impl Handles {
         Ok(true)
     }
 
+    /// Whether an object was closed, since this was asked last, with something to be synced.
+    pub fn take_closed_unsynced(&self) -> bool {
+        std::mem::take(&mut self.open().has_closed_unsynced)
+    }
+
     /// The object is gone, or is not to be.
     pub fn forget(&self, id: &ObjectId) {
         self.open().forget(id);
@@ -131,6 +138,7 @@ impl Open {
                 let errno = device::errno(&error);
                 return Err(StoreError::Poisoned { operation: "write an object's checksums", errno });
             }
+            self.has_closed_unsynced |= entry.handle.is_to_be_synced();
             self.entries.remove(&id);
         }
         Ok(())

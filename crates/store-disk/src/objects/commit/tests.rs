@@ -1,0 +1,25 @@
+use super::*;
+use base::Fid;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const PART: Extent = Extent { start: 0, end: 4 << 20 };
+
+fn object(n: u32) -> ObjectId {
+    ObjectId { fid: Fid { oid: n, ..Fid::ROOT }, component: 0, stripe: 0 }
+}
+
+/// Where the device's queue is full each write-out waits, and the writers leave more behind meanwhile.
+#[test]
+fn who_waits_for_a_round_does_not_wait_for_writers_in_sequence() {
+    let changes = Changes::new(HOUR, HOUR);
+    for n in 1..=3 {
+        changes.note(&object(n), None);
+        changes.note_bytes(&object(n), PART);
+    }
+    let written_out = changes.wait_for_work();
+    assert!(matches!(written_out, Some(Work::WriteOut(id, _)) if id == object(1)));
+    changes.kick();
+    let Some(Work::Round(round)) = changes.wait_for_work() else { panic!("no round") };
+    assert_eq!((round.written, round.objects.len()), (3, 3));
+    assert!(changes.state().left_behind.is_empty(), "the round writes all that was left behind");
+}
