@@ -10,6 +10,7 @@
 mod closing;
 mod control;
 mod entry;
+mod kept;
 mod kick;
 
 use std::io;
@@ -31,6 +32,7 @@ use crate::session::Shared;
 use crate::sys;
 use closing::Closing;
 use entry::Entry;
+use kept::Kept;
 use kick::Kickers;
 
 /// Entries of a queue whose CPU this process may not use: others there still send us requests.
@@ -38,9 +40,6 @@ const FOREIGN_DEPTH: usize = 2;
 /// Entries of a queue at most. Blocked locks hold one each; a payload costs memory only once it is used.
 const QUEUE_DEPTH_MAX: usize = 1024;
 const _: () = assert!(FOREIGN_DEPTH <= QUEUE_DEPTH_MAX);
-/// The kernel takes the entry that it got back last. Where more than so many of a queue are out, those that come back are seldom
-/// needed again, and do not keep the memory of the large requests that they had.
-const TRIMMED_ABOVE: usize = 32;
 
 const TAG_WAKE: u64 = 0;
 const TAG_HANDLER_FD: u64 = 1;
@@ -201,6 +200,7 @@ pub(crate) fn start(
                 },
                 total: 0,
                 out: 0,
+                kept: Kept::new(cpus.len()),
                 dry_at: None,
             })
             .collect();
@@ -245,6 +245,8 @@ struct Queue {
     total: usize,
     /// Of these, how many hold a request.
     out: usize,
+    /// Memory of the others.
+    kept: Kept,
     /// It has got more entries since it had so many, and whether all of those were out by then is not known yet.
     dry_at: Option<usize>,
 }
@@ -259,6 +261,8 @@ struct Slot {
     role: Role,
     /// A worker of the kernel commits the answer.
     is_aside: bool,
+    /// Memory that it has while the kernel has it.
+    kept_bytes: usize,
 }
 
 /// What a request means to whoever commits its answer.
@@ -406,7 +410,14 @@ impl RingThread {
             let id = self.queues[queue].id;
             let sqe =
                 command(self.device, abi::URING_CMD_REGISTER, id, 0, TAG_ENTRIES + index, entry.iovecs());
-            self.slots.push(Slot { entry, queue, commit_id: 0, role: Role::Other, is_aside: false });
+            self.slots.push(Slot {
+                entry,
+                queue,
+                commit_id: 0,
+                role: Role::Other,
+                is_aside: false,
+                kept_bytes: 0,
+            });
             self.queues[queue].total += 1;
             self.push(sqe);
         }
@@ -443,11 +454,16 @@ impl RingThread {
     fn commit(&mut self, index: usize, is_aside: bool) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         slot.is_aside = is_aside;
-        let Queue { id, out, .. } = self.queues[slot.queue];
-        if out > TRIMMED_ABOVE {
+        let Queue { id, out, kept, .. } = &mut self.queues[slot.queue];
+        // Of an attempt that failed.
+        kept.take(slot.kept_bytes);
+        if kept.is_too_much_with(slot.entry.used_bytes(), *out) {
             // SAFETY: the answer is there, and the commit follows.
             unsafe { slot.entry.trim() };
         }
+        slot.kept_bytes = slot.entry.used_bytes();
+        kept.add(slot.kept_bytes);
+        let id = *id;
         let tag = TAG_ENTRIES + index as u64;
         let no_iovecs = std::ptr::null();
         let sqe = command(self.device, abi::URING_CMD_COMMIT_AND_FETCH, id, slot.commit_id, tag, no_iovecs);
@@ -550,7 +566,9 @@ impl RingThread {
 
     fn take_request(&mut self, index: usize, now_ms: u64) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        self.queues[slot.queue].out += 1;
+        let queue = &mut self.queues[slot.queue];
+        queue.out += 1;
+        queue.kept.take(std::mem::take(&mut slot.kept_bytes));
         // SAFETY: the completion gave us the entry; the frame ends before the ticket that may write it is made.
         let (header, commit_id, decoded) = unsafe {
             let (frame, commit_id) = slot.entry.frame();

@@ -179,6 +179,11 @@ impl Entry {
         }
     }
 
+    /// Bytes of the payload that have memory.
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
     /// Gives the memory back that the answer does not need: how many bytes.
     ///
     /// # Safety
