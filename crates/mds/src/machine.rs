@@ -56,6 +56,7 @@ use target::{
     CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Grants, Token, Word,
     Work,
 };
+use wire::session::features;
 use wire::{Callback, Frame, FrameKind, Life, Reply};
 
 /// How an MDT is started.
@@ -351,7 +352,7 @@ impl<M: MetaStore> Mds<M> {
                 && !self.fences.has_lost(),
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
-            counts_writers: true,
+            features: features::ALL,
             met: None,
             remote,
             given: BTreeMap::new(),

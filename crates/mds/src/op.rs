@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
 use wire::mdt::{Entry, Met, OpenArgs, SizeReport};
 use wire::peer::{Part, Whole, WholeFile};
+use wire::session::features;
 use wire::{LayoutHint, LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
 
 /// Bytes that a directory shows as its size, as on other file systems.
@@ -165,8 +166,8 @@ pub struct Cx<'a> {
     pub are_sizes_doubtful: bool,
     /// Sent again after a restart, in its old place.
     pub is_replay: bool,
-    /// The caller knows what `Entry::may_be_written` counts (`features::WRITERS`).
-    pub counts_writers: bool,
+    /// What the caller knows, and this end too.
+    pub features: u64,
     /// Of a replay that takes names away: what they led to when it was executed first. Nothing, if its client does not say so.
     pub met: Option<Met>,
     pub remote: &'a Remote,
@@ -402,7 +403,7 @@ impl Cx<'_> {
 
     /// Whether no size of the file would be believed that is measured from now on.
     fn may_be_written(&self, fid: Fid) -> bool {
-        match self.counts_writers {
+        match self.features & features::WRITERS != 0 {
             true => self.opens.is_written(fid) || !self.are_opens_known,
             false => self.opens.is_written_by_others(fid, self.client),
         }

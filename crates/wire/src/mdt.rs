@@ -444,7 +444,7 @@ pub enum MdtReply {
         met: Option<Met>,
     } = 3,
     /// `wants_size`: this was the last writer; take the size from the objects and send `ReportSize`. `attr`: of a file that was open
-    /// for writing, when nothing is wanted.
+    /// for writing (without `features::CLOSED_ATTR`: when nothing is wanted).
     Closed {
         wants_size: Option<u64>,
         attr: Option<Attr>,

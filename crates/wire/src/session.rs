@@ -26,6 +26,9 @@ pub mod features {
     pub const REPORTS: u64 = 256;
     /// The same as `MANIFESTS` to an OST.
     pub const OBJECT_MANIFESTS: u64 = 512;
+    /// The answer to a close has the attributes of a file that was open for writing also where a size is wanted
+    /// (`MdtReply::Closed`).
+    pub const CLOSED_ATTR: u64 = 1024;
     /// Everything that this build knows.
     pub const ALL: u64 = UNCHECKED_DATA
         | STREAMS
@@ -36,7 +39,8 @@ pub mod features {
         | READ_WITH_LOCK
         | WRITERS
         | REPORTS
-        | OBJECT_MANIFESTS;
+        | OBJECT_MANIFESTS
+        | CLOSED_ATTR;
 
     /// Whether what both ends know has replays listed. A target offers one of the two, by its kind.
     pub fn has_manifests(features: u64) -> bool {

@@ -62,6 +62,28 @@ fn a_small_file_that_is_written_and_closed_costs_so_many_requests() {
     assert_eq!(world.sent(1, TargetKind::Ost, "ost_getattr"), 0);
 }
 
+/// As rsync, make and git do. The MDT tells with the answer to the close what it has, and the mount knows what it has written.
+#[test]
+fn a_file_is_looked_at_after_its_close_without_a_request() {
+    let mut world = World::new(1, 2, 2);
+    world.write_small_file(0, "first");
+    world.pass(Duration::from_secs(3));
+    let cost = world.cost(0, |world| {
+        let (node, _) = world.write_small_file(0, "second");
+        assert_eq!(world.attr(0, node).size_bytes, 4096);
+    });
+    let expected = counts([("mds_create", 1), ("ost_write", 1), ("mds_close", 1), ("mds_report_size", 1)]);
+    assert_eq!(cost, expected);
+    // Another mount has written since, so nothing of that is believed.
+    let (node, _) = world.write_small_file(0, "shared");
+    let found = world.lookup(1, TOP, "shared").expect("it was made").node;
+    let file = (found, world.open(1, found, O_RDWR).0);
+    world.write(1, file, 4096, &[8; 100]).expect("written");
+    assert_eq!(world.attr(0, node).size_bytes, 4196);
+    world.release(1, file);
+    assert_eq!(world.attr(0, node).size_bytes, 4196);
+}
+
 #[test]
 fn a_size_told_by_a_write_is_asked_for_after_a_restart_and_after_anothers_write() {
     let mut world = World::new(1, 1, 2);

@@ -469,11 +469,11 @@ impl<M: MetaStore> Mds<M> {
         self.check_closing_lock(flow)?;
         let store = Arc::clone(self.core.store());
         self.placement.settle(false);
-        let counts_writers = self.core.features_of(flow.token.client) & features::WRITERS != 0;
+        let features = self.core.features_of(flow.token.client);
         let given = self.given_fids();
         let mut cx = self.cx(&*store, now.wall, &flow.remote);
         cx.client = flow.token.client;
-        cx.counts_writers = counts_writers;
+        cx.features = features;
         cx.data = flow.data.clone();
         cx.goes_at_once = flow.goes_at_once;
         cx.met = flow.met;

@@ -9,6 +9,7 @@ use base::{Duration, Extent, Fid, FileType, Layout, OpenHandle, Status, Transno,
 use wire::MdtReply;
 use wire::lock::LockWant;
 use wire::mdt::{ClosingData, Credentials, Entry, OpenArgs, REPORTS_MAX, SizeReport};
+use wire::session::features;
 
 /// # Errors
 /// As open(2) of something that exists.
@@ -160,8 +161,8 @@ pub fn close(cx: &mut Cx, fid: Fid, closing: Closing) -> Result<MdtReply, Stop> 
         cx.tx.put_inode(&inode);
     }
     let wants_size = (is_last_writer && !inode.attr.is_size_known).then_some(inode.attr.write_epoch);
-    let attr = (args.write && wants_size.is_none()).then_some(inode.attr);
-    Ok(MdtReply::Closed { wants_size, attr })
+    let is_told = args.write && (wants_size.is_none() || cx.features & features::CLOSED_ATTR != 0);
+    Ok(MdtReply::Closed { wants_size, attr: is_told.then_some(inode.attr) })
 }
 
 /// What data that came with a close have changed.
