@@ -36,6 +36,10 @@ use wire::peer::{Part, Whole, WholeFile};
 use wire::session::features;
 use wire::{LayoutHint, LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
 
+/// A listing brings all names of a position at once. Anybody can make up names that share one, without end; names that nobody has made
+/// up for this are alone there. ext4 has such a bound, too, and the same error.
+pub const POSITION_NAMES_MAX: usize = 64;
+
 /// Bytes that a directory shows as its size, as on other file systems.
 pub const DIRECTORY_SIZE_BYTES: u64 = 4096;
 
@@ -166,6 +170,9 @@ pub struct Cx<'a> {
     pub are_sizes_doubtful: bool,
     /// Sent again after a restart, in its old place.
     pub is_replay: bool,
+    /// How many names of a directory may have one position: `POSITION_NAMES_MAX` for what is asked for now. What was acknowledged
+    /// or decided before has no bound.
+    pub position_names_max: Option<usize>,
     /// What the caller knows, and this end too.
     pub features: u64,
     /// Of a replay that takes names away: what they led to when it was executed first. Nothing, if its client does not say so.
@@ -268,12 +275,25 @@ impl Cx<'_> {
     }
 
     /// Puts a name into a directory, which the caller stores afterwards.
-    pub fn add_name(&mut self, parent: &mut Inode, name: &[u8], dentry: Dentry) {
+    ///
+    /// # Errors
+    /// `NoSpace` where too many names have its position; those of the store.
+    pub fn add_name(&mut self, parent: &mut Inode, name: &[u8], dentry: Dentry) -> Result<(), Status> {
+        self.check_position(parent.attr.fid, name)?;
         self.tx.put_dentry(parent.attr.fid, name, dentry);
         if dentry.file_type == FileType::Directory {
             parent.attr.link_count += 1;
         }
         self.touch_contents(parent);
+        Ok(())
+    }
+
+    fn check_position(&self, parent: Fid, name: &[u8]) -> Result<(), Status> {
+        let Some(count_max) = self.position_names_max else { return Ok(()) };
+        let position = name_hash(name);
+        let (from, to) = (rows::position_key(parent, position), rows::position_key(parent, position + 1));
+        let there = self.tx.scan(rows::DENTRIES, &from, &to, count_max)?;
+        if there.len() < count_max { Ok(()) } else { Err(Status::NoSpace) }
     }
 
     /// Takes a name out of a directory, which the caller stores afterwards.

@@ -498,6 +498,8 @@ impl<M: MetaStore> Mds<M> {
         self.core.store().kick();
         self.stats.waited_for_hearing += 1;
         flow.has_waited_until_heard = true;
+        let is_again = cx.is_replay || is_replayed_prepare(&flow.request);
+        cx.position_names_max = (!is_again).then_some(op::POSITION_NAMES_MAX);
         flow.stage = Stage::Unheard;
         self.unheard_waiters.insert(op, below);
         true
@@ -696,6 +698,11 @@ fn is_consuming(request: &Request) -> bool {
 fn is_covered(need: &Need, claimed: &[Need]) -> bool {
     claimed.iter().any(|claim| {
         claim.resource == need.resource
+/// For an operation that its coordinator has lost.
+fn is_replayed_prepare(request: &Request) -> bool {
+    matches!(request, Request::Peer(PeerRequest::Prepare { is_replay: true, .. }))
+}
+
             && match (claim.policy, need.policy) {
                 (LockPolicy::Bits(claimed), LockPolicy::Bits(needed)) => claimed & needed == needed,
                 (claimed, needed) => claimed == needed,

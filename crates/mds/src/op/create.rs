@@ -148,7 +148,7 @@ fn make_local(
     if request.is_unnamed {
         cx.tx.put(rows::ORPHANS, fid.key().to_vec(), rows::NEVER_NAMED.to_vec());
     } else {
-        cx.add_name(&mut parent, &request.name, Dentry { fid, file_type: inode.attr.file_type });
+        cx.add_name(&mut parent, &request.name, Dentry { fid, file_type: inode.attr.file_type })?;
         cx.put_link(fid, request.parent, &request.name);
         cx.tx.put_inode(&parent);
         entry.parent_attr = Some(parent.attr);
@@ -194,7 +194,7 @@ fn make_remote_directory(
     };
     cx.parts.push((mdt_index, part));
     let dentry = Dentry { fid, file_type: FileType::Directory };
-    cx.add_name(&mut parent, &request.name, dentry);
+    cx.add_name(&mut parent, &request.name, dentry)?;
     cx.tx.put_inode(&parent);
     cx.want_name(request.want, request.parent, &request.name);
     let mut entry = Entry { attr: Some(attr), ..remote_entry(dentry) };

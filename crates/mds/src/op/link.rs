@@ -37,7 +37,7 @@ pub fn run(
         let file_type = cx.remote.types.get(&fid).copied().unwrap_or(FileType::Regular);
         remote_entry(Dentry { fid, file_type })
     };
-    cx.add_name(&mut directory, name, Dentry { fid, file_type: entry.file_type });
+    cx.add_name(&mut directory, name, Dentry { fid, file_type: entry.file_type })?;
     cx.tx.put_inode(&directory);
     cx.want_name(want, parent, name);
     entry.parent_attr = Some(directory.attr);

@@ -268,7 +268,7 @@ pub fn change_name(
         if new.file_type == FileType::Directory && directory.attr.link_count >= LINK_COUNT_MAX {
             return Err(Status::TooManyLinks);
         }
-        cx.add_name(&mut directory, name, new);
+        cx.add_name(&mut directory, name, new)?;
     }
     cx.tx.put_inode(&directory);
     Ok(directory)

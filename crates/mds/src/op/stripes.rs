@@ -163,7 +163,7 @@ pub fn spread(
         part::execute(cx, part, &request.creds)?;
     }
     let dentry = Dentry { fid: first, file_type: FileType::Directory };
-    cx.add_name(&mut parent, &request.name, dentry);
+    cx.add_name(&mut parent, &request.name, dentry)?;
     cx.tx.put_inode(&parent);
     cx.want_name(request.want, request.parent, &request.name);
     let made = if cx.is_local(first) { cx.tx.inode(first)? } else { None };

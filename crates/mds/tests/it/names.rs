@@ -1,8 +1,10 @@
 //! Names: create, lookup, readdir, link, unlink, rename.
 
-use crate::harness::{ROOT, World, attr_of, entry_of, fid_of, new, rename, user};
+use crate::harness::{ROOT, World, attr_of, entry_of, fid_of, new, readdir, rename, user};
+use base::names::name_hash;
 use base::{Fid, FileType, Status};
-use wire::mdt::{Credentials, NewNode};
+use wire::lock::LockWant;
+use wire::mdt::{CreateRequest, Credentials, NewNode};
 use wire::{MdtReply, MdtRequest};
 
 #[test]
@@ -292,4 +294,50 @@ fn a_listing_gives_way_after_a_bounded_number_of_entries() {
         }
         assert_eq!(listed, file_count);
     }
+}
+
+/// Names that share a position can be made up: XXH3 multiplies the second eight bytes of these by nothing. A listing has to bring them
+/// all at once.
+#[test]
+fn names_that_are_made_up_to_share_a_position_are_refused_after_some() {
+    let mut world = World::new(2, 1);
+    let shared = |number: u32| {
+        let mut name = b"\xb8\xfe\x6c\x39\x23\xa4\x4b\xbe".to_vec();
+        name.extend(format!("{number:08}and what ends it").bytes());
+        name
+    };
+    assert_eq!(name_hash(&shared(1)), name_hash(&shared(2)));
+    let create = |number| CreateRequest { name: shared(number), ..new(Fid::ROOT, "", NewNode::Regular) };
+    let file = world.mkfile(Fid::ROOT, "ordinary");
+    let made = (0..).take_while(|number| world.create(create(*number)).is_ok()).count();
+    assert_eq!(made, 64);
+    assert_eq!(world.create(create(64)), Err(Status::NoSpace));
+    let link = MdtRequest::Link {
+        fid: file,
+        parent: Fid::ROOT,
+        name: shared(64),
+        creds: ROOT,
+        want: LockWant::default(),
+    };
+    assert_eq!(world.ask(0, 0, link), Err(Status::NoSpace));
+    let rename = |from: &[u8], to: u32| MdtRequest::Rename {
+        parent: Fid::ROOT,
+        name: from.to_vec(),
+        new_parent: Fid::ROOT,
+        new_name: shared(to),
+        flags: 0,
+        creds: ROOT,
+    };
+    assert_eq!(world.ask(0, 0, rename(b"ordinary", 64)), Err(Status::NoSpace));
+    // None more than before.
+    world.ask(0, 0, rename(&shared(0), 64)).unwrap();
+    assert_eq!(world.getattr(0, Fid::ROOT).map(|attr| attr.link_count), Ok(2));
+    let unlink = MdtRequest::Unlink { parent: Fid::ROOT, name: shared(1), creds: ROOT };
+    world.ask(0, 0, unlink).unwrap();
+    world.create(create(65)).unwrap();
+    assert_eq!(world.create(create(66)), Err(Status::NoSpace));
+    let reply = world.ask(0, 0, readdir(Fid::ROOT, 0, 1000)).unwrap();
+    let MdtReply::Entries { entries, is_end: true, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(entries.len(), 65);
+    world.check_consistent();
 }
