@@ -635,14 +635,33 @@ pub fn stripes_on_osts(layout: &Layout) -> BTreeMap<(u16, u32), Vec<u32>> {
     stripes_of
 }
 
-/// Whether a request takes space that a nearly full target does not give. A rename takes no more than it gives back.
-pub fn is_consuming(request: &MdtRequest) -> bool {
-    matches!(
-        request,
+/// What a request that changes something does to the room of its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Demand {
+    /// It gives some back, or ends what was begun: the last that a full target still does.
+    Frees,
+    /// It changes rows that are there.
+    Keeps,
+    Takes,
+}
+
+pub fn demand_of(request: &MdtRequest) -> Demand {
+    match request {
         MdtRequest::Create(_)
-            | MdtRequest::MakeStriped { .. }
-            | MdtRequest::Link { .. }
-            | MdtRequest::Migrate { .. }
-            | MdtRequest::Setxattr { .. }
-    )
+        | MdtRequest::MakeStriped { .. }
+        | MdtRequest::Link { .. }
+        | MdtRequest::Migrate { .. }
+        | MdtRequest::SetLayout { .. }
+        | MdtRequest::SetDefaultStriping { striping: Some(_), .. }
+        | MdtRequest::Setxattr { .. } => Demand::Takes,
+        // What it gives back is elsewhere, or less.
+        MdtRequest::Rename { parent, name, new_parent, new_name, .. } => {
+            let is_longer = new_name.len() > name.len();
+            let is_from_elsewhere = parent.mdt_index() != new_parent.mdt_index();
+            if is_longer || is_from_elsewhere { Demand::Takes } else { Demand::Keeps }
+        }
+        // Who cuts a file is about to have its objects destroyed.
+        MdtRequest::Setattr { set, .. } if set.size_bytes.is_none() => Demand::Keeps,
+        _ => Demand::Frees,
+    }
 }

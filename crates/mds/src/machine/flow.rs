@@ -5,7 +5,7 @@ mod ending;
 use super::cross::{RenameHold, Settling, Walk};
 use super::streams::mdt_of;
 use super::{Mds, Output};
-use crate::op::{self, Cx, Outcome, Remote, Stop, part};
+use crate::op::{self, Cx, Demand, Outcome, Remote, Stop, part};
 use crate::rows;
 use crate::tx::Resources;
 use crate::unheard;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Batch, MetaStore};
+use store::{Batch, MetaStore, Pressure, Reserve};
 use target::Token;
 use wire::lock::bits;
 use wire::mdt::Met;
@@ -417,7 +417,7 @@ impl<M: MetaStore> Mds<M> {
         }
         // What clients replay needs no claims: they name their locks only afterwards.
         let is_replay = self.is_before_locks(flow);
-        if !is_replay && self.core.store().pressure().is_consuming_refused() && is_consuming(&flow.request) {
+        if !is_replay && !self.has_room(&flow.request) {
             return self.fail(now, op, flow, Status::NoSpace, out);
         }
         run.needs.extend(self.unsettled_needs(flow, &run.outcome));
@@ -468,6 +468,17 @@ impl<M: MetaStore> Mds<M> {
     fn run(&mut self, now: Now, flow: &Flow) -> Result<Run, Status> {
         self.check_closing_lock(flow)?;
         let store = Arc::clone(self.core.store());
+    fn has_room(&self, request: &Request) -> bool {
+        let Pressure { reserve, is_log_short, .. } = self.core.store().pressure();
+        let granted = match reserve {
+            _ if is_log_short => Demand::Frees,
+            Reserve::Exhausted => Demand::Frees,
+            Reserve::Low => Demand::Keeps,
+            Reserve::Ample => Demand::Takes,
+        };
+        demand_of(request) <= granted
+    }
+
         self.placement.settle(false);
         let features = self.core.features_of(flow.token.client);
         let given = self.given_fids();
@@ -682,16 +693,13 @@ fn carries_data(request: &Request) -> bool {
     matches!(request, Request::Mdt(MdtRequest::Close { data: Some(_), .. }))
 }
 
-fn is_consuming(request: &Request) -> bool {
+fn demand_of(request: &Request) -> Demand {
     match request {
-        Request::Mdt(request) => op::is_consuming(request),
+        Request::Mdt(request) => op::demand_of(request),
         Request::Peer(PeerRequest::Prepare { parts, .. }) => {
-            let is_making = |part: &Part| {
-                matches!(part, Part::MakeDirectory { .. } | Part::MakeStripe { .. } | Part::AddLink { .. })
-            };
-            parts.iter().any(is_making)
+            parts.iter().map(part::demand_of).max().unwrap_or(Demand::Frees)
         }
-        _ => false,
+        _ => Demand::Frees,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parts: what an operation does to names and inodes. Those of this MDT are executed directly; those of another one
 //! are the same function over there, once when it prepares and once when the decision has come.
 
-use super::{Cx, create, migrate, stripes};
+use super::{Cx, Demand, create, migrate, stripes};
 use crate::access::{self, EXECUTE, WRITE};
 use crate::rows::{self, Dentry, Inode};
 use base::fault::{Fault, planted};
@@ -104,6 +104,31 @@ pub fn checks_access(part: &Part) -> bool {
         | Part::GiveFile { .. }
         | Part::Redirect { .. }
         | Part::MoveLinks { .. } => false,
+    }
+}
+
+pub fn demand_of(part: &Part) -> Demand {
+    match part {
+        Part::MakeDirectory { .. }
+        | Part::MakeStripe { .. }
+        | Part::AddLink { .. }
+        | Part::PutName { old: None, .. } => Demand::Takes,
+        Part::SetParent { old_name, name, .. } | Part::SetStripe { old_name, name, .. }
+            if name.len() > old_name.len() =>
+        {
+            Demand::Takes
+        }
+        Part::PutName { .. }
+        | Part::SetParent { .. }
+        | Part::SetStripe { .. }
+        | Part::Redirect { .. }
+        | Part::MoveLinks { .. } => Demand::Keeps,
+        Part::Follow { .. }
+        | Part::RemoveDirectory { .. }
+        | Part::DropLink { .. }
+        | Part::RemoveName { .. }
+        | Part::GiveAway { .. }
+        | Part::GiveFile { .. } => Demand::Frees,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::harness::{ROOT, World, attr_of, fid_of, new, user};
 use base::{Fid, SetAttr, SetTime, Status, WallTime};
+use store::Reserve;
 use wire::ComponentHint;
 use wire::lock::LockWant;
 use wire::mdt::{Credentials, LayoutHint, NewNode, OpenArgs};
@@ -264,8 +265,28 @@ fn layouts_are_inherited_and_fixed_by_data() {
 fn a_full_target_refuses_what_consumes_and_lets_go_what_frees() {
     let mut world = World::new(1, 1);
     world.mkfile(Fid::ROOT, "f");
-    world.servers[0].store.set_full(true);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    let hint = ComponentHint { stripe_count: Some(1), ..ComponentHint::default() };
+    let layout = LayoutHint::plain(hint);
+    let set_layout = MdtRequest::SetLayout { fid: dir, layout, creds: ROOT };
+    let chmod = |permissions| {
+        let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+        setattr(dir, set, ROOT)
+    };
+    world.servers[0].store.set_reserve(Reserve::Low);
     assert_eq!(world.create(new(Fid::ROOT, "g", NewNode::Regular)), Err(Status::NoSpace));
-    assert!(world.rename((Fid::ROOT, "f"), (Fid::ROOT, "h"), 0).is_ok());
-    assert!(world.unlink(Fid::ROOT, "h").is_ok());
+    assert_eq!(world.ask(0, 0, set_layout.clone()), Err(Status::NoSpace));
+    assert_eq!(world.rename((Fid::ROOT, "f"), (Fid::ROOT, "longer"), 0), Err(Status::NoSpace));
+    world.rename((Fid::ROOT, "f"), (Fid::ROOT, "h"), 0).unwrap();
+    world.ask(0, 0, chmod(0o700)).unwrap();
+    // Nothing but what frees.
+    for is_log_short in [false, true] {
+        world.servers[0].store.set_log_short(is_log_short);
+        world.servers[0].store.set_reserve(if is_log_short { Reserve::Ample } else { Reserve::Exhausted });
+        assert_eq!(world.rename((Fid::ROOT, "h"), (Fid::ROOT, "i"), 0), Err(Status::NoSpace));
+        assert_eq!(world.ask(0, 0, chmod(0o755)), Err(Status::NoSpace));
+    }
+    world.unlink(Fid::ROOT, "h").unwrap();
+    world.rmdir(Fid::ROOT, "d").unwrap();
+    world.check_consistent();
 }
