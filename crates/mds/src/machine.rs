@@ -352,6 +352,7 @@ impl<M: MetaStore> Mds<M> {
                 && !self.fences.has_lost(),
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
+            is_leaving: false,
             position_names_max: None,
             features: features::ALL,
             met: None,

@@ -170,6 +170,8 @@ pub struct Cx<'a> {
     pub are_sizes_doubtful: bool,
     /// Sent again after a restart, in its old place.
     pub is_replay: bool,
+    /// The inode of the request is prepared to move to another MDT, which has been told what it is.
+    pub is_leaving: bool,
     /// How many names of a directory may have one position: `POSITION_NAMES_MAX` for what is asked for now. What was acknowledged
     /// or decided before has no bound.
     pub position_names_max: Option<usize>,

@@ -73,6 +73,8 @@ pub(super) struct Flow {
     pub has_lost_rename: bool,
     /// Attempts that gave way to other operations.
     pub attempt_count: u32,
+    /// The last of them, one after another, to something here. (Another MDT has all gives way to it while it recovers.)
+    pub met_here_count: u32,
     /// Those of them that met what may be damage.
     pub damage_count: u32,
     /// What the operation came to without changing anything, by a name that was asked for on another MDT.
@@ -133,6 +135,7 @@ impl<M: MetaStore> Mds<M> {
             walk: None,
             has_lost_rename: false,
             attempt_count: 0,
+            met_here_count: 0,
             damage_count: 0,
             concluded: None,
             is_confirmed: false,
@@ -239,7 +242,7 @@ impl<M: MetaStore> Mds<M> {
             {
                 return self.fail(now, op, flow, Status::Busy, out);
             }
-            Some(part::GIVE_WAY) => return self.back_off(now, op, flow, out),
+            Some(part::GIVE_WAY) => return self.give_way(now, op, flow, out),
             // What the name leads to may have gone, on a third MDT, since the name was asked for on its own. There a
             // name without its inode is all that can be seen.
             Some(Status::Corrupt)
@@ -278,8 +281,9 @@ impl<M: MetaStore> Mds<M> {
         }
         match &run.result {
             Err(Stop::Status(part::GIVE_WAY))
-                if !is_prepare(&flow.request) && flow.attempt_count < ATTEMPTS_MAX =>
+                if !is_prepare(&flow.request) && flow.met_here_count < ATTEMPTS_MAX =>
             {
+                flow.met_here_count += 1;
                 self.back_off(now, op, flow, out)
             }
             Err(Stop::Status(status)) => {
@@ -464,10 +468,6 @@ impl<M: MetaStore> Mds<M> {
         self.commit(now, op, flow, run, out)
     }
 
-    /// Runs the operation over the rows as they are, without any effect.
-    fn run(&mut self, now: Now, flow: &Flow) -> Result<Run, Status> {
-        self.check_closing_lock(flow)?;
-        let store = Arc::clone(self.core.store());
     fn has_room(&self, request: &Request) -> bool {
         let Pressure { reserve, is_log_short, .. } = self.core.store().pressure();
         let granted = match reserve {
@@ -479,9 +479,17 @@ impl<M: MetaStore> Mds<M> {
         demand_of(request) <= granted
     }
 
+    /// Runs the operation over the rows as they are, without any effect.
+    fn run(&mut self, now: Now, flow: &Flow) -> Result<Run, Status> {
+        self.check_closing_lock(flow)?;
+        let store = Arc::clone(self.core.store());
         self.placement.settle(false);
         let features = self.core.features_of(flow.token.client);
         let given = self.given_fids();
+        let is_leaving = match &flow.request {
+            Request::Mdt(MdtRequest::Reopen { fid, .. }) => self.cross.is_leaving(*fid),
+            _ => false,
+        };
         let mut cx = self.cx(&*store, now.wall, &flow.remote);
         cx.client = flow.token.client;
         cx.features = features;
@@ -490,6 +498,9 @@ impl<M: MetaStore> Mds<M> {
         cx.met = flow.met;
         cx.given = given;
         cx.is_replay = flow.token.replay.is_some_and(|transno| transno != Transno::ZERO);
+        let is_again = cx.is_replay || is_replayed_prepare(&flow.request);
+        cx.is_leaving = is_leaving;
+        cx.position_names_max = (!is_again).then_some(op::POSITION_NAMES_MAX);
         let result = match &flow.request {
             Request::Mdt(request) => op::run(&mut cx, request).map(Reply::Mdt),
             Request::Peer(request) => super::cross::run_peer(&mut cx, request).map(Reply::Peer),
@@ -509,8 +520,6 @@ impl<M: MetaStore> Mds<M> {
         self.core.store().kick();
         self.stats.waited_for_hearing += 1;
         flow.has_waited_until_heard = true;
-        let is_again = cx.is_replay || is_replayed_prepare(&flow.request);
-        cx.position_names_max = (!is_again).then_some(op::POSITION_NAMES_MAX);
         flow.stage = Stage::Unheard;
         self.unheard_waiters.insert(op, below);
         true
@@ -585,7 +594,13 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    /// Starts an operation anew after a while: others were in its way on another MDT.
+    /// The same as `back_off` for what another MDT has said.
+    pub(super) fn give_way(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        flow.met_here_count = 0;
+        self.back_off(now, op, flow, out)
+    }
+
+    /// Starts an operation anew after a while: others were in its way.
     pub(super) fn back_off(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
         self.abort_parts(now, flow, out);
         self.release_claims(now, op, flow);
@@ -684,6 +699,11 @@ pub(super) fn is_prepare(request: &Request) -> bool {
     matches!(request, Request::Peer(PeerRequest::Prepare { .. }))
 }
 
+/// For an operation that its coordinator has lost.
+fn is_replayed_prepare(request: &Request) -> bool {
+    matches!(request, Request::Peer(PeerRequest::Prepare { is_replay: true, .. }))
+}
+
 /// It is about files that have nothing to do with each other: who waits for one of them is not to wait for another.
 fn is_of_many(request: &Request) -> bool {
     matches!(request, Request::Mdt(MdtRequest::ReportSizes { .. }))
@@ -706,11 +726,6 @@ fn demand_of(request: &Request) -> Demand {
 fn is_covered(need: &Need, claimed: &[Need]) -> bool {
     claimed.iter().any(|claim| {
         claim.resource == need.resource
-/// For an operation that its coordinator has lost.
-fn is_replayed_prepare(request: &Request) -> bool {
-    matches!(request, Request::Peer(PeerRequest::Prepare { is_replay: true, .. }))
-}
-
             && match (claim.policy, need.policy) {
                 (LockPolicy::Bits(claimed), LockPolicy::Bits(needed)) => claimed & needed == needed,
                 (claimed, needed) => claimed == needed,

@@ -87,7 +87,9 @@ pub fn reopen(cx: &mut Cx, fid: Fid, args: OpenArgs) -> Result<MdtReply, Stop> {
     if !is_named_in_recovery {
         cx.outcome.unsettled.push(fid);
     }
+    // One that leaves was closed: who names it has not heard yet that he has closed it.
     if args.write
+        && !cx.is_leaving
         && inode.attr.file_type == FileType::Regular
         && (inode.attr.is_size_known || !is_counted_all_along)
     {

@@ -828,3 +828,39 @@ fn an_operation_whose_parts_are_too_long_for_a_frame_is_refused() {
     world.ask(0, 0, with_groups(100)).unwrap();
     world.check_consistent();
 }
+
+/// What is no damage is not taken for it because another MDT has had it all give way for long.
+#[test]
+fn a_name_that_goes_is_no_damage_after_a_long_recovery_of_its_mdt() {
+    let mut world = World::new(2, 2);
+    let far = mkdir_on(&mut world, Fid::ROOT, "far", 1);
+    let file = world.mkfile(Fid::ROOT, "f");
+    world.rename((Fid::ROOT, "f"), (far, "f"), 0).unwrap();
+    world.getattr(1, far).unwrap();
+    world.pass_seconds(3);
+    // Who does not come back keeps it recovering.
+    world.set_cut(1, 1, true);
+    world.kill(1);
+    let renamed = world.start(0, 0, rename((far, "f"), (Fid::ROOT, "g"), 0));
+    world.pass_seconds(20);
+    assert!(world.servers[1].mds.core().is_recovering());
+    assert_eq!(world.result(0, renamed), None);
+    world.set_cut(1, 1, false);
+    while world.servers[1].mds.core().is_recovering() {
+        world.held = None;
+        world.pass(Duration::from_millis(10));
+        world.held = Some((1, 0));
+    }
+    world.pass(Duration::from_millis(500));
+    assert_eq!(world.result(0, renamed), None);
+    // It is removed after the name was told.
+    let unlink = MdtRequest::Unlink { parent: far, name: b"f".to_vec(), creds: ROOT };
+    let removed = world.start(1, 1, unlink);
+    world.pass_seconds(1);
+    assert_eq!(world.result(1, removed).map(|result| result.map(drop)), Some(Ok(())));
+    assert_eq!(world.getattr(1, file), Err(Status::Stale));
+    world.let_go();
+    world.pass_seconds(3);
+    assert_eq!(world.result(0, renamed), Some(Err(Status::NotFound)));
+    world.check_consistent();
+}

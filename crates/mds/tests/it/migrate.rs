@@ -621,3 +621,56 @@ fn random_operations_and_migrations_agree_with_a_model() {
 fn concurrent_operations_and_migrations_leave_a_consistent_tree() {
     leave_a_consistent_tree(0..150, Beside::Migrating);
 }
+
+/// A directory goes below one that is about to move: the way up from its new parent is asked for again when that has moved.
+#[test]
+fn a_directory_is_renamed_to_below_one_that_moves_meanwhile() {
+    let mut world = World::new(2, 2);
+    let above = mkdir_on(&mut world, Fid::ROOT, "above", 1);
+    let target = mkdir_on(&mut world, above, "t", 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.pass_seconds(3);
+    // It is decided and not durable, so that the old MDT does not hear of it.
+    world.servers[0].is_synced = false;
+    let of = world.start(0, 0, migrate((Fid::ROOT, "above"), above));
+    assert_eq!(prepare_counts(&world), [0, 1]);
+    let renamed = world.start(1, 1, rename((Fid::ROOT, "d"), (target, "d"), 0));
+    world.pass_seconds(1);
+    assert_eq!(world.result(1, renamed), None, "it waits");
+    world.servers[0].is_synced = true;
+    world.run();
+    await_reply(&mut world, of);
+    world.pass_seconds(3);
+    assert_eq!(world.result(1, renamed).map(|result| result.map(drop)), Some(Ok(())));
+    assert_eq!(world.lookup(0, target, "d"), Some(dir));
+    world.check_consistent();
+}
+
+/// The answer to its close was lost with the MDT's restart, so that its client names the file as open.
+#[test]
+fn a_file_that_leaves_is_the_same_after_who_has_closed_it_names_it() {
+    let mut world = World::new(2, 2);
+    let file = known_file(&mut world, Fid::ROOT, "f");
+    // So that everybody knows everybody.
+    let there = mkdir_on(&mut world, Fid::ROOT, "there", 1);
+    world.getattr(0, there).unwrap();
+    world.getattr(1, Fid::ROOT).unwrap();
+    world.pass_seconds(3);
+    world.servers[1].is_synced = false;
+    let of = world.start(0, 1, migrate((Fid::ROOT, "f"), file));
+    world.pass_seconds(1);
+    assert_eq!(prepare_counts(&world), [1, 0]);
+    let open = world.open_args(1, true);
+    let reopen = wire::Request::Mdt(MdtRequest::Reopen { fid: file, open });
+    world.clients[1].reopens.insert(base::TargetId::mdt(0), vec![reopen]);
+    world.kill(0);
+    assert_eq!(prepare_counts(&world), [1, 0]);
+    world.servers[1].is_synced = true;
+    world.run();
+    let to = fid_of(&await_reply(&mut world, of));
+    world.pass_seconds(3);
+    assert_eq!(prepare_counts(&world), [0, 0], "{:?}", world.events);
+    assert_eq!(world.lookup(0, Fid::ROOT, "f"), Some(to));
+    world.close(1, file, open);
+    world.check_consistent();
+}

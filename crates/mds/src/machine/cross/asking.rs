@@ -127,7 +127,11 @@ impl<M: MetaStore> Mds<M> {
         let result = result.and_then(|reply| learn(&mut flow, call, reply));
         let step = match result {
             Ok(()) => self.run_again(op, &mut flow),
-            Err(part::GIVE_WAY) => self.back_off(now, op, &mut flow, out),
+            Err(part::GIVE_WAY) => self.give_way(now, op, &mut flow, out),
+            // A directory on the way up has moved since its child was asked for its parent.
+            Err(Status::Moved) if matches!(call, Call::PeekParent { .. }) => {
+                self.give_way(now, op, &mut flow, out)
+            }
             Err(status) => self.fail(now, op, &mut flow, status, out),
         };
         self.keep_flow(op, flow, step);

@@ -74,12 +74,14 @@ impl<M: MetaStore> Mds<M> {
                 return self.ask_mdt(now, op, flow, at.mdt_index(), request, Call::PeekParent { op }, out);
             }
             if self.cross.is_inode_frozen(at) {
-                flow.walk = Some(Walk { directory, moved, way });
+                // It may be elsewhere then, with another FID: the way begins anew.
+                flow.walk = None;
                 return self.await_decision(op, flow);
             }
-            let parent = self.local_parent(now, at).and_then(|parent| parent.ok_or(Status::NotFound));
-            if let Err(status) = parent.and_then(|parent| way.step(parent)) {
-                return self.fail(now, op, flow, status, out);
+            match self.local_parent(now, at).and_then(|parent| way.step(parent)) {
+                Ok(()) => {}
+                Err(Status::Moved) => return self.give_way(now, op, flow, out),
+                Err(status) => return self.fail(now, op, flow, status, out),
             }
         }
         flow.walk = None;
@@ -87,11 +89,16 @@ impl<M: MetaStore> Mds<M> {
         self.run_again(op, flow)
     }
 
-    fn local_parent(&mut self, now: Now, fid: Fid) -> Result<Option<Fid>, Status> {
+    /// # Errors
+    /// `NotFound` for one that was removed, `Moved`.
+    fn local_parent(&mut self, now: Now, fid: Fid) -> Result<Fid, Status> {
         let remote = Remote::default();
         let store = Arc::clone(self.core.store());
         let cx = self.cx(&*store, now.wall, &remote);
-        Ok(path::parent_of(&cx, fid)?.map(|(parent, _)| parent))
+        match path::parent_of(&cx, fid)? {
+            Some((parent, _)) => Ok(parent),
+            None => Err(cx.why_absent(fid, Status::NotFound)?),
+        }
     }
 
     /// Whether the flow waits for this very lock.
