@@ -98,6 +98,8 @@ pub(crate) fn open(path: &Path, create: bool) -> io::Result<File> {
 /// Creates a file that is not there yet.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     gate::pass();
+    #[cfg(test)]
+    faults::check_open(path)?;
     OpenOptions::new()
         .read(true)
         .write(true)

@@ -35,6 +35,8 @@ pub(crate) struct Segment {
 pub(crate) enum AppendError {
     /// No further segment could be allocated; the log is as it was.
     NoSpace,
+    /// There was no descriptor for a further segment, which passes; the log is as it was.
+    NoDescriptor(io::Error),
     /// The device refused; nobody knows what it has now.
     Failed(io::Error),
 }
@@ -79,6 +81,17 @@ pub(crate) struct LogStart {
     pub filled: Vec<Segment>,
     pub spare: Vec<Segment>,
     pub spare_count_max: usize,
+}
+
+impl AppendError {
+    /// Of what has not become a segment.
+    fn of(error: io::Error) -> AppendError {
+        match device::errno(&error) {
+            libc::ENOSPC => AppendError::NoSpace,
+            errno if device::is_out_of_descriptors(errno) => AppendError::NoDescriptor(error),
+            _ => AppendError::Failed(error),
+        }
+    }
 }
 
 impl Log {
@@ -151,8 +164,11 @@ impl Log {
         if self.offset_bytes + byte_count > self.segment_bytes {
             if self.spare.len() < SPARE_COUNT_MIN {
                 // Nobody is to wait for more than the allocation.
-                let segment = self.create_segment()?;
-                self.spare.push(segment);
+                match self.create_segment() {
+                    Ok(segment) => self.spare.push(segment),
+                    Err(AppendError::NoDescriptor(_)) if !self.spare.is_empty() => {}
+                    Err(error) => return Err(error),
+                }
             }
             self.rotate()?;
         }
@@ -278,11 +294,7 @@ pub(crate) fn create_segment(
     ballast: &Ballast,
     fill: bool,
 ) -> Result<Segment, AppendError> {
-    let (file, path) = match create_file(directory) {
-        Ok(created) => created,
-        Err(error) if device::errno(&error) == libc::ENOSPC => return Err(AppendError::NoSpace),
-        Err(error) => return Err(AppendError::Failed(error)),
-    };
+    let (file, path) = create_file(directory).map_err(AppendError::of)?;
     let prepare = || -> io::Result<()> {
         device::allocate(&file, 0, 0, segment_bytes)?;
         for offset_bytes in (0..if fill { segment_bytes } else { 0 }).step_by(ZEROS.len()) {
@@ -301,11 +313,7 @@ pub(crate) fn create_segment(
         Err(error) => {
             // Half a segment would only hold space that somebody needs.
             let _ = std::fs::remove_file(&path);
-            if device::errno(&error) == libc::ENOSPC {
-                Err(AppendError::NoSpace)
-            } else {
-                Err(AppendError::Failed(error))
-            }
+            Err(AppendError::of(error))
         }
     }
 }

@@ -290,7 +290,7 @@ impl MetaDisk {
         }
         let no_log = |error| match error {
             AppendError::NoSpace => OpenError::NoSpace { path: log_directory.clone() },
-            AppendError::Failed(source) => io(source),
+            AppendError::NoDescriptor(source) | AppendError::Failed(source) => io(source),
         };
         if spare.is_empty() {
             match create_segment(&log_directory, segment_bytes, syncing, &ballast, true) {
@@ -487,6 +487,9 @@ impl Shared {
     fn append_failed(&self, error: &AppendError) -> StoreError {
         match error {
             AppendError::NoSpace => StoreError::NoSpace,
+            AppendError::NoDescriptor(source) => {
+                StoreError::Device { operation: "make a log segment", errno: device::errno(source) }
+            }
             AppendError::Failed(source) => self.poison("write its log", device::errno(source)),
         }
     }

@@ -154,7 +154,7 @@ impl Shared {
             match create_segment(&self.log_directory, self.segment_bytes, self.syncing, &self.ballast, true) {
                 Ok(segment) => lock(&self.log).add_spare(segment),
                 Err(AppendError::NoSpace) => return false,
-                Err(AppendError::Failed(error)) => {
+                Err(AppendError::NoDescriptor(error) | AppendError::Failed(error)) => {
                     tracing::warn!(path = %self.log_directory.display(), %error, "no spare log segment");
                     return true;
                 }

@@ -138,9 +138,12 @@ fn a_log_that_cannot_go_on_is_told_of_when_nothing_is_held_any_more() {
     drop(log);
     assert!(rotated_count < 100, "no more than the spares that there were");
     let failing = Arc::clone(&store);
-    // A spare that was being made may still come.
     let checkpoint = std::thread::spawn(move || {
-        (2..200).find_map(|t| put(&failing, t).and_then(|()| failing.checkpoint()).err())
+        (2..200).find_map(|t| {
+            // A spare that was being made may still come, and the checkpoint that uses it gives segments back.
+            while lock(&failing.shared.log).rotate().is_ok() {}
+            put(&failing, t).and_then(|()| failing.checkpoint()).err()
+        })
     });
     wait_for("somebody who was told and has looked", || looked_count.load(Ordering::SeqCst) > 0);
     let told = checkpoint.join().unwrap();
@@ -179,5 +182,34 @@ fn a_checkpoint_into_a_base_that_an_error_closed_keeps_the_seed_of_the_log() {
     let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
     assert_eq!(store.applied(), Transno(2));
     assert_eq!(store.get(1, &2_u64.to_be_bytes()).unwrap().unwrap(), b"value");
+    store.close();
+}
+
+/// Who has too many connections for a while has no damaged device.
+#[test]
+fn a_log_that_finds_no_descriptor_for_a_segment_goes_on_when_there_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: Some(1 << 20), ..Options::default() };
+    MetaDisk::create(dir.path(), &options).unwrap();
+    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    faults::fail_opens_below(&dir.path().join("log"));
+    let big = |t: u64| {
+        let mut batch = Batch::new();
+        batch.put(1, &t.to_be_bytes(), &[7; 60_000]);
+        store.apply(Transno(t), &batch)
+    };
+    let applied_count = (1..1000).take_while(|t| big(*t).is_ok()).count() as u64;
+    assert!((2..999).contains(&applied_count), "{applied_count}");
+    let told = StoreError::Device { operation: "make a log segment", errno: libc::EMFILE };
+    assert_eq!(big(applied_count + 1), Err(told));
+    faults::mend(&dir.path().join("log"));
+    assert!(!store.pressure().poisoned);
+    big(applied_count + 1).unwrap();
+    store.checkpoint().unwrap();
+    store.close();
+    drop(store);
+    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let row = store.get(1, &(applied_count + 1).to_be_bytes()).unwrap();
+    assert_eq!(row.map(|row| row.len()), Some(60_000));
     store.close();
 }
