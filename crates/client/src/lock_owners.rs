@@ -27,15 +27,26 @@ impl LockOwners {
     /// The handle ends. -> Who has taken locks through it.
     pub(crate) fn end(&mut self, fh: u64) -> BTreeSet<LockOwner> {
         let Some((fid, owners)) = self.of_handles.remove(&fh) else { return BTreeSet::new() };
-        for owner in &owners {
-            if let Some(count) = self.handle_counts.get_mut(&(fid, *owner)) {
-                *count -= 1;
-                if *count == 0 {
-                    self.handle_counts.remove(&(fid, *owner));
-                }
+        owners.iter().for_each(|owner| self.count_less(fid, *owner));
+        owners
+    }
+
+    /// An owner has no locks through this handle any more. Processes that come and go may share one for as long as it lives.
+    pub(crate) fn forget(&mut self, fh: u64, owner: LockOwner) {
+        let Some((fid, owners)) = self.of_handles.get_mut(&fh) else { return };
+        let fid = *fid;
+        if owners.remove(&owner) {
+            self.count_less(fid, owner);
+        }
+    }
+
+    fn count_less(&mut self, fid: Fid, owner: LockOwner) {
+        if let Some(count) = self.handle_counts.get_mut(&(fid, owner)) {
+            *count -= 1;
+            if *count == 0 {
+                self.handle_counts.remove(&(fid, owner));
             }
         }
-        owners
     }
 
     /// Whether it has taken locks through a handle of this file that has not ended.
@@ -82,5 +93,20 @@ mod tests {
         owners.end(12);
         owners.check();
         assert!(owners.of_handles.is_empty() && owners.handle_counts.is_empty());
+    }
+
+    #[test]
+    fn processes_that_come_and_go_leave_nothing_at_a_handle_that_they_share() {
+        let mut owners = LockOwners::default();
+        owners.note(10, fid(1), (1, false));
+        for process in 2..1000 {
+            owners.note(10, fid(1), (process, false));
+            owners.forget(10, (process, false));
+            owners.forget(11, (1, false));
+        }
+        owners.check();
+        assert_eq!(owners.handle_counts.len(), 1);
+        assert_eq!(owners.end(10), BTreeSet::from([(1, false)]));
+        owners.check();
     }
 }

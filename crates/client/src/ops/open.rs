@@ -571,6 +571,7 @@ pub(crate) fn uncommitted_data(ctx: &Ctx, fid: Fid) -> BTreeMap<TargetId, Transn
 pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     super::flock::unlock_all(ctx, fid, lock_owner, false).await;
+    ctx.with(|state| state.lock_owners.forget(fh, (lock_owner, false)));
     if ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.args.write)) {
         // What the close carries has room there, and is on its way as soon as the last descriptor is gone.
         if !ctx.with(|state| state.is_for_close(fid)) {
