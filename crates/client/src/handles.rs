@@ -18,8 +18,11 @@ pub(crate) struct Handle {
     pub(crate) is_access: bool,
     /// The MDT has forgotten it with an eviction: open it again before it is used for writing.
     pub(crate) is_lost: bool,
-    /// Told once: at fsync, and to who may write also at close.
+    /// Told once, by fsync(2).
     pub(crate) error: Option<Status>,
+    /// The same, told to who may write by close(2). Nobody may hear of that, as when a process ends or a child closes its copy, so it takes
+    /// nothing of what fsync(2) has to tell.
+    pub(crate) error_at_close: Option<Status>,
     /// Set-id bits have been cleared for a write through this handle.
     pub(crate) has_killed_privileges: bool,
     /// The version of the inode after they were last cleared for it.
@@ -219,6 +222,7 @@ impl Handle {
             is_access: false,
             is_lost: false,
             error: None,
+            error_at_close: None,
             has_killed_privileges: false,
             cleared_at: None,
             listing: Listing::default(),

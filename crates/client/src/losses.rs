@@ -62,6 +62,7 @@ impl State {
         let whole = self.nodes.whole_of(fid);
         for handle in self.handles.values_mut().filter(|handle| handle.fid == whole) {
             handle.error = Some(status);
+            handle.error_at_close = Some(status);
         }
         self.untold.note(whole, status);
     }

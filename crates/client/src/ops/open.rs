@@ -578,7 +578,8 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
             write_out_file(ctx, fid).await;
         }
         check_still_there(ctx, fh).await?;
-        take_error_of_handle(ctx, fid, fh)?;
+        let lost = ctx.with(|state| state.handles.get_mut(&fh)?.error_at_close.take());
+        lost.map_or(Ok(()), Err)?;
     }
     Ok(Answer::Done)
 }
@@ -592,7 +593,9 @@ pub(crate) fn take_error_of_file(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
 /// What was lost while the handle was open, if it was not told so.
 pub(crate) fn take_error_of_handle(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
     let error = ctx.with(|state| {
-        let error = state.handles.get_mut(&fh)?.error.take()?;
+        let handle = state.handles.get_mut(&fh)?;
+        let error = handle.error.take()?;
+        handle.error_at_close = None;
         state.untold.take(fid);
         Some(error)
     });

@@ -156,6 +156,30 @@ fn close_tells_of_data_that_were_lost_after_their_write_was_answered() {
     assert_eq!(world.read(0, file, 0, 20), [[5; 10], [2; 10]].concat());
 }
 
+/// A child that ends closes its copies of descriptors, and so does a process that is killed; nobody hears of what these are told.
+#[test]
+fn a_close_takes_nothing_of_what_fsync_has_to_tell() {
+    let mut world = World::new(1, 1, 1);
+    for is_closed in [false, true] {
+        let file = written_twice(&mut world, 0, if is_closed { "closed" } else { "open" });
+        assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+        world.write(0, file, 0, &[3; 10]).expect("kept back");
+        world.evict_from_ost(0, 0);
+        world.pass(Duration::from_secs(7));
+        let flush = || Call::Flush { node: file.0, fh: file.1, lock_owner: 1 };
+        assert_eq!(world.call(0, flush()), Err(EIO));
+        let mut asking = file;
+        if is_closed {
+            world.release(0, file);
+            asking.1 = world.open(0, file.0, O_RDWR).0;
+        }
+        assert_eq!(world.call(0, fsync(asking)), Err(EIO));
+        assert_eq!(world.call(0, fsync(asking)), Ok(Answer::Done), "it is told once");
+        let flush = Call::Flush { node: asking.0, fh: asking.1, lock_owner: 1 };
+        assert_eq!(world.call(0, flush), Ok(Answer::Done), "fsync has told it");
+    }
+}
+
 /// A full device refuses writes; what was answered before finds room.
 #[test]
 fn what_was_answered_finds_room_on_a_full_device() {

@@ -50,6 +50,8 @@ struct Owed {
     is_certain: bool,
     /// Descriptors that were open when the mount heard of it.
     open: BTreeSet<u64>,
+    /// Those that a close has told it. Nobody may have heard of that.
+    closed: BTreeSet<u64>,
     is_untold: bool,
 }
 
@@ -350,9 +352,13 @@ impl Teller {
             Some(owed) if !is_certain && owed.is_certain => {
                 // Not all that is open now was then.
                 owed.open.extend(open);
+                owed.closed.clear();
                 owed.is_certain = false;
             }
-            _ => _ = self.files.insert(node, Owed { is_certain, open, is_untold: true }),
+            _ => {
+                let owed = Owed { is_certain, open, closed: BTreeSet::new(), is_untold: true };
+                self.files.insert(node, owed);
+            }
         }
     }
 
@@ -366,11 +372,12 @@ impl Teller {
                 owed.is_untold = false;
                 is_right
             }
-            EIO => {
+            EIO if is_fsync => {
                 owed.open.remove(&fh);
                 owed.is_untold = false;
                 is_owed
             }
+            EIO => is_owed && owed.closed.insert(fh),
             0 => true,
             // It says something that is worse, or newer.
             _ => {
