@@ -10,6 +10,7 @@ mod kept;
 mod lineage;
 mod manifest;
 mod named;
+mod once;
 mod order;
 mod output;
 mod queue;
@@ -27,6 +28,7 @@ use begun::Begun;
 use bytes::Bytes;
 use held::HeldFrames;
 use lineage::Remembered;
+use once::Once;
 use recovery::{Awaited, Recovery};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -72,6 +74,7 @@ struct Export {
     slots: BTreeMap<u16, Slot>,
     /// Requests that are being executed.
     begun: Begun,
+    once: Once,
     last_contact: Time,
     /// A request of this session has come, so the client knows that it has it.
     has_spoken: bool,
@@ -700,7 +703,12 @@ impl<M: MetaStore> Core<M> {
             return Err(Status::Evicted);
         }
         let transno = self.transno.next();
-        if token.slot != Frame::NO_SLOT {
+        // Whoever gave this request up may have used its slot again, and asks for that answer after a restart.
+        let is_reused = || {
+            let export = self.exports.get(&token.client);
+            export.and_then(|export| export.slots.get(&token.slot)).is_some_and(|slot| slot.xid > token.xid)
+        };
+        if token.slot != Frame::NO_SLOT && !is_reused() {
             rows::put_slot(&mut batch, token, transno, reply);
         }
         if let Err(error) = self.apply(transno, batch) {

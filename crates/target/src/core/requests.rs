@@ -1,5 +1,6 @@
 //! Requests of clients: each modifying one is executed once, whatever the network does.
 
+use super::once::is_once;
 use super::session::serial_of;
 use super::{Core, CoreEvent, CoreOutput, Slot, SlotState, Token, Work};
 use base::fault::{Fault, planted};
@@ -36,6 +37,7 @@ impl<M: MetaStore> Core<M> {
         }
         export.has_checked_data = frame.flags & flags::UNCHECKED_DATA == 0;
         export.acked = export.acked.max(frame.acked);
+        export.once.forget_up_to(export.acked);
         if frame.flags & flags::ASK != 0 {
             return self.on_question(&frame, out);
         }
@@ -104,11 +106,19 @@ impl<M: MetaStore> Core<M> {
         if export.begun.plain.contains(frame.xid) {
             return;
         }
+        match export.once.answer_of(frame.xid).filter(|_| !planted(Fault::DuplicateExecuted)) {
+            Some(Status::Ok) => return self.answer_done(frame, out),
+            Some(refused) => return self.answer_refusal(frame, refused, out),
+            None => {}
+        }
         let byte_count = kept_bytes(frame, &request);
         let has_room = export.begun.plain.len() < limits::REQUESTS_PER_EXPORT_MAX
             && (replay.is_some() || export.begun.has_room(byte_count));
-        if !has_room && !is_reserved(&request) {
+        if !has_room && !is_reserved(&request, byte_count) {
             return self.answer_refusal(frame, Status::Again, out);
+        }
+        if is_once(&request) {
+            export.once.begin(frame.xid);
         }
         export.begun.plain.insert(frame.xid, byte_count);
         self.request_counts.add(&request);
@@ -206,6 +216,7 @@ impl<M: MetaStore> Core<M> {
         self.last_recovery.early_count += u64::from(self.recovery.is_some() && is_new && !is_refusal);
         if token.slot == Frame::NO_SLOT {
             export.begun.plain.remove(token.xid);
+            export.once.end(token.xid, status);
         } else {
             export.begun.in_slots.remove(token.xid);
         }
@@ -238,13 +249,15 @@ impl<M: MetaStore> Core<M> {
     }
 }
 
-/// Releases are never refused: what fills the export may wait for them.
-fn is_reserved(request: &Request) -> bool {
+/// What a close has that is begun although its client has no room: no data, and a short list of locks.
+const RESERVED_CLOSE_BYTES_MAX: usize = 4 << 10;
+
+/// Releases are never refused: what fills the export may wait for them. A close may wait itself, and keeps what it has brought.
+fn is_reserved(request: &Request, byte_count: usize) -> bool {
     match request {
         Request::Lock(LockRequest::Cancel { .. }) => true,
-        Request::Mdt(
-            MdtRequest::Close { .. } | MdtRequest::Closes { .. } | MdtRequest::FlockCancel { .. },
-        ) => true,
+        Request::Mdt(MdtRequest::Close { .. }) => byte_count <= RESERVED_CLOSE_BYTES_MAX,
+        Request::Mdt(MdtRequest::Closes { .. } | MdtRequest::FlockCancel { .. }) => true,
         Request::Mdt(MdtRequest::Flock { lock, .. }) => lock.kind == FlockKind::Unlock,
         Request::Peer(
             PeerRequest::Decide { .. } | PeerRequest::Ask { .. } | PeerRequest::UnlockRename { .. },

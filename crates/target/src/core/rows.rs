@@ -1,6 +1,7 @@
 //! Rows of the tables that every target has. Each value starts with the version of its encoding.
 
 use super::begun::Begun;
+use super::once::Once;
 use super::{Export, Slot, SlotState, Token};
 use base::{ClientId, Epoch, Start, Status, Time, Transno, Xid};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -206,6 +207,7 @@ pub(super) fn read_exports<M: MetaStore>(
             acked: Xid::ZERO,
             slots: BTreeMap::new(),
             begun: Begun::default(),
+            once: Once::default(),
             last_contact: now,
             has_spoken: false,
             features: 0,

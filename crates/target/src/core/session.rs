@@ -5,6 +5,7 @@
 
 use super::begun::Begun;
 use super::lineage::Met;
+use super::once::Once;
 use super::rows::{self, ClientRow, StateRow};
 use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Gone, Held};
 use base::fault::{Fault, planted};
@@ -125,6 +126,7 @@ impl<M: MetaStore> Core<M> {
             acked: Xid::ZERO,
             slots: BTreeMap::new(),
             begun: Begun::counted_in(&self.begun_bytes),
+            once: Once::default(),
             last_contact: self.now.time,
             has_spoken: false,
             features: 0,

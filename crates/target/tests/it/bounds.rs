@@ -7,7 +7,7 @@ use base::{
 };
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
-use store::{MemoryMeta, MetaStore};
+use store::{Batch, MemoryMeta, MetaStore};
 use target::{Core, CoreEvent, CoreOutput, EvictReason, Work};
 use wire::mdt::{ClosingData, FileLock, FlockKind};
 use wire::session::ConnectReply;
@@ -55,6 +55,11 @@ fn request_frame(client: ClientId, request: &Request) -> Frame {
 }
 
 fn connect_frame(client: ClientId, nid: &str) -> Frame {
+    connect_frame_of(client, nid, (Epoch::ZERO, 0))
+}
+
+/// Of who was connected to such an incarnation, and had such a session.
+fn connect_frame_of(client: ClientId, nid: &str, (target_epoch, session): (Epoch, u64)) -> Frame {
     let request = Request::Connect(ConnectRequest {
         version: wire::VERSION,
         version_oldest: wire::VERSION_OLDEST,
@@ -62,8 +67,8 @@ fn connect_frame(client: ClientId, nid: &str) -> Frame {
         fsname: "t".into(),
         client,
         incarnation: 1,
-        target_epoch: Epoch::ZERO,
-        session: 0,
+        target_epoch,
+        session,
         nid: nid.into(),
         target_uuid: 0,
         starts: wire::Starts::default(),
@@ -430,4 +435,88 @@ fn what_a_client_names_again_in_a_recovery_waits_within_a_bound() {
     let room = (QUEUED_REPLAY_BYTES_MAX / (request.to_bytes().len() + 1)) as u64;
     assert!(begun.len() as u64 <= room && begun.len() as u64 >= room - 1, "{} of {COUNT}", begun.len());
     assert!(begun.iter().copied().eq(1..=begun.len() as u64), "those that came first");
+}
+
+/// The same without a slot, as nobody of ours closes: what is short has room all the same.
+#[test]
+fn closes_without_a_slot_that_wait_are_counted_by_their_bytes() {
+    const PER_CLIENT: usize = (128 << 20) / BULK_BYTES_MAX;
+    let (mut scene, data) = (Scene::new(), bulk());
+    let begun_count = |scene: &mut Scene, first: u64, data: &Bytes| {
+        let xids = first..first + 2 * PER_CLIENT as u64;
+        xids.take_while(|xid| scene.ask(*xid, Frame::NO_SLOT, &close(), data.clone()).work.len() == 1).count()
+    };
+    assert_eq!(begun_count(&mut scene, 1, &data), PER_CLIENT - 1);
+    assert_eq!(begun_count(&mut scene, 1000, &Bytes::from_static(b"short")), 2 * PER_CLIENT);
+}
+
+/// A wait for an advisory lock is given up, and a copy of the request comes after that: nobody would ever give back what it gets.
+#[test]
+fn a_copy_of_what_was_answered_about_advisory_locks_is_not_executed() {
+    let mut scene = Scene::new();
+    let lock = FileLock { owner: 1, pid: 1, is_flock: false, kind: FlockKind::Write, extent: Extent::WHOLE };
+    let wait = Request::Mdt(MdtRequest::Flock { fid: Fid::ROOT, lock, can_wait: true });
+    let cancel = Request::Mdt(MdtRequest::FlockCancel { fid: Fid::ROOT, owner: 1, is_flock: false });
+    let none = Bytes::new;
+    let waiting = scene.ask(1, Frame::NO_SLOT, &wait, none()).work.remove(0);
+    assert_eq!(scene.ask(1, Frame::NO_SLOT, &wait, none()).work.len(), 0, "it is under way");
+    let cancelling = scene.ask(2, Frame::NO_SLOT, &cancel, none()).work.remove(0);
+    let mut out = Vec::new();
+    scene.core.reply(scene.now, waiting.token, Err(Status::Interrupted), &mut out);
+    scene.end(&cancelling, none());
+    for (xid, request, status) in [(1, &wait, Status::Interrupted), (2, &cancel, Status::Ok)] {
+        let copy = scene.ask(xid, Frame::NO_SLOT, request, none());
+        assert_eq!((copy.work.len(), copy.statuses()), (0, vec![status]));
+    }
+    // What may be asked again is, and what is only read.
+    let refused = scene.ask(3, Frame::NO_SLOT, &wait, none()).work.remove(0);
+    scene.core.reply(scene.now, refused.token, Err(Status::Again), &mut out);
+    assert_eq!(scene.ask(3, Frame::NO_SLOT, &wait, none()).work.len(), 1);
+    let read = scene.ask(4, Frame::NO_SLOT, &statfs(), none()).work.remove(0);
+    scene.end(&read, none());
+    assert_eq!(scene.ask(4, Frame::NO_SLOT, &statfs(), none()).work.len(), 1);
+}
+
+/// Who waits for a target sends what he asks again and again, and others have room as if he did not.
+#[test]
+fn copies_of_what_waits_for_a_target_take_no_room() {
+    let mut scene = Scene::starting();
+    let request = |client, session, xid| {
+        let mut frame = request_frame(client, &statfs());
+        (frame.session, frame.xid) = (session, Xid(xid));
+        frame
+    };
+    for _ in 0..16_384 {
+        scene.hand_in(request(CLIENT, 77, 5));
+    }
+    scene.hand_in(request(CLIENT, 77, 6));
+    scene.hand_in(request(ClientId(6), 78, 5));
+    let answered: Vec<(Endpoint, Xid)> =
+        scene.sync().replies.iter().map(|reply| (reply.dst, reply.xid)).collect();
+    let (one, other) = (CLIENT.endpoint(), ClientId(6).endpoint());
+    assert_eq!(answered, [(one, Xid(5)), (one, Xid(6)), (other, Xid(5))]);
+}
+
+/// The answer that a client asks for after a restart is that to its last request in the slot, whatever it had given up before it.
+#[test]
+fn a_request_that_was_given_up_takes_no_slot_back() {
+    let mut scene = Scene::new();
+    let given_up = scene.ask(1, 0, &statfs(), Bytes::new()).work.remove(0);
+    let last = scene.ask(2, 0, &statfs(), Bytes::new()).work.remove(0);
+    let mut out = Vec::new();
+    for (number, work) in [(2, &last), (1, &given_up)] {
+        let mut batch = Batch::new();
+        batch.put(7, &[number], b"done");
+        scene.core.commit(scene.now, work.token, batch, Reply::Done, Bytes::new(), &mut out).unwrap();
+    }
+    scene.sync();
+    let before = (scene.core.epoch(), scene.session);
+    scene.core = Core::open(Arc::clone(&scene.store), options(scene.now)).unwrap();
+    scene.sync();
+    scene.hand_in(connect_frame_of(CLIENT, "host", before));
+    let came = scene.sync();
+    let Ok(Reply::Connected(reply)) = Reply::from_bytes(&came.replies[0].body) else { panic!("answered") };
+    let mut ask = request_frame(CLIENT, &statfs());
+    (ask.session, ask.xid, ask.slot, ask.flags) = (reply.session, Xid(2), 0, wire::flags::ASK);
+    assert_eq!(scene.hand_in(ask).statuses(), [Status::Ok]);
 }
