@@ -82,6 +82,7 @@ impl<M: MetaStore> Mds<M> {
                 self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
                 Ok(())
             }
+            OstRequest::Advise { extent, .. } if extent.start > extent.end => Err(Status::Invalid),
             // The rows are small, and in memory as all rows are.
             OstRequest::Advise { .. } => {
                 self.reply(now, token, Ok(Reply::Done));

@@ -2,7 +2,8 @@
 
 use crate::harness::{ROOT, World, new, rename};
 use base::{
-    Attr, ClientId, Extent, Fid, LockId, ObjectId, OpenHandle, Rng, SetAttr, SetTime, TargetId, WallTime,
+    Advice, Attr, ClientId, Extent, Fid, LockId, ObjectId, OpenHandle, Rng, SetAttr, SetTime, Status,
+    TargetId, WallTime,
 };
 use bytes::Bytes;
 use mds::rows;
@@ -10,7 +11,7 @@ use store::{Batch, MetaStore};
 use wire::lock::LockWant;
 use wire::mdt::{ClosingData, FileLock, FlockKind, LayoutHint, NewNode, OpenArgs, REPORTS_MAX, SizeReport};
 use wire::peer::{FlockOwner, FlockWaitId, OperationId, Part};
-use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, PeerRequest, Request, Resource};
+use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, OstRequest, PeerRequest, Request, Resource};
 
 fn flip(rng: &mut Rng, bytes: &mut Vec<u8>) {
     for _ in 0..1 + rng.below(4) {
@@ -184,6 +185,24 @@ fn damaged_requests_get_an_answer_or_none_but_never_a_panic() {
         world.pass_seconds(2);
     }
     assert!(decoded_count > 2000, "{decoded_count} of the damaged requests could be read");
+}
+
+#[test]
+fn advice_that_ends_before_it_begins_is_refused() {
+    let mut world = World::new(1, 1);
+    let fid = world.mkfile(Fid::ROOT, "f");
+    let (object, mdt) = (ObjectId { fid, component: 1, stripe: 0 }, TargetId::mdt(0));
+    let mut advise = |start, end| {
+        let (extent, advice) = (Extent::new(start, end), Advice::WillRead);
+        let request = Request::Ost(OstRequest::Advise { object, extent, advice });
+        let ticket = world.submit(0, mdt, request, rpc::Kind::Plain);
+        world.run();
+        world.clients[0].done.remove(&(mdt, ticket)).map(|result| result.map(drop))
+    };
+    assert_eq!(advise(0, 4096), Some(Ok(())));
+    for (start, end) in [(1, 0), (u64::MAX, 0), (u64::MAX, u64::MAX - 1)] {
+        assert_eq!(advise(start, end), Some(Err(Status::Invalid)), "{start}..{end}");
+    }
 }
 
 #[test]

@@ -16,7 +16,12 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         (extent, advice): (Extent, Advice),
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        if extent.byte_count() > limits::ADVICE_BYTES_MAX || extent.end > limits::OBJECT_BYTES_MAX {
+        // What ends before it begins has no bytes to count, and an offset that no object has.
+        let is_extent = extent.start <= extent.end;
+        if !is_extent
+            || extent.byte_count() > limits::ADVICE_BYTES_MAX
+            || extent.end > limits::OBJECT_BYTES_MAX
+        {
             return Err(Status::Invalid);
         }
         // Of a hole there is nothing to fetch.

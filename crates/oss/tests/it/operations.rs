@@ -281,7 +281,7 @@ fn seek_finds_data_and_holes() {
 }
 
 #[test]
-fn advice_behind_the_end_of_any_object_is_refused() {
+fn advice_about_what_no_object_can_have_is_refused() {
     let mut world = World::new();
     let client = world.client(1);
     world.lock_and_write(client, object(1), 0, &[1; 4096]);
@@ -291,11 +291,12 @@ fn advice_behind_the_end_of_any_object_is_refused() {
     };
     assert_eq!(advise(Extent::at(0, 4096)), Ok(Reply::Done));
     assert_eq!(advise(Extent::new(OBJECT_BYTES_MAX - 1, OBJECT_BYTES_MAX)), Ok(Reply::Done));
-    for extent in
-        [Extent::new(OBJECT_BYTES_MAX, OBJECT_BYTES_MAX + 1), Extent::new(u64::MAX - 4096, u64::MAX)]
-    {
-        assert_eq!(advise(extent), Err(Status::Invalid), "{extent:?}");
+    let behind = [(OBJECT_BYTES_MAX, OBJECT_BYTES_MAX + 1), (u64::MAX - 4096, u64::MAX)];
+    let reversed = [(1, 0), (4096, 4095), (u64::MAX, 0), (u64::MAX, u64::MAX - 1)];
+    for (start, end) in behind.into_iter().chain(reversed) {
+        assert_eq!(advise(Extent::new(start, end)), Err(Status::Invalid), "{start}..{end}");
     }
+    assert_eq!(world.oss().stats().will_read_count, 2);
 }
 
 #[test]
