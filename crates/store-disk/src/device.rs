@@ -292,6 +292,45 @@ const FIEMAP_EXTENT_ELSEWHERE: u32 = FIEMAP_EXTENT_UNKNOWN | 0x8 | 0x80 | 0x100 
 const _: () = assert!(size_of::<FiemapExtent>() == 56);
 const _: () = assert!(size_of::<Fiemap>() == 32 + 56 * FIEMAP_EXTENTS);
 
+/// One FS_IOC_FIEMAP; `None` where the file system has no such map.
+fn map(file: &File, part: Extent) -> io::Result<Option<Fiemap>> {
+    let extent = FiemapExtent {
+        logical: 0,
+        physical: 0,
+        byte_count: 0,
+        reserved_words: [0; 2],
+        flags: 0,
+        reserved: [0; 3],
+    };
+    let mut map = Fiemap {
+        start: part.start,
+        byte_count: part.byte_count(),
+        flags: 0,
+        mapped_count: 0,
+        extent_count: FIEMAP_EXTENTS as u32,
+        reserved: 0,
+        extents: [extent; FIEMAP_EXTENTS],
+    };
+    loop {
+        // SAFETY: the descriptor is open for the length of the borrow; the kernel fills as many extents as the map says it has.
+        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut map) } == 0 {
+            return Ok(Some(map));
+        }
+        let error = io::Error::last_os_error();
+        match errno(&error) {
+            libc::EOPNOTSUPP | libc::ENOTTY => return Ok(None),
+            libc::EINTR => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+impl Fiemap {
+    fn mapped(&self) -> impl Iterator<Item = &FiemapExtent> {
+        self.extents.iter().take(self.mapped_count as usize)
+    }
+}
+
 /// Whether all blocks of a part of a file have their place on the device, and would be written there. False where the file system does not
 /// say, and where it copies what is written again.
 pub(crate) fn is_allocated(file: &File, part: Extent) -> io::Result<bool> {
@@ -300,34 +339,9 @@ pub(crate) fn is_allocated(file: &File, part: Extent) -> io::Result<bool> {
     }
     let mut start = part.start;
     while start < part.end {
-        let extent = FiemapExtent {
-            logical: 0,
-            physical: 0,
-            byte_count: 0,
-            reserved_words: [0; 2],
-            flags: 0,
-            reserved: [0; 3],
-        };
-        let mut map = Fiemap {
-            start,
-            byte_count: part.end - start,
-            flags: 0,
-            mapped_count: 0,
-            extent_count: FIEMAP_EXTENTS as u32,
-            reserved: 0,
-            extents: [extent; FIEMAP_EXTENTS],
-        };
-        // SAFETY: the descriptor is open for the length of the borrow; the kernel fills as many extents as the map says it has.
-        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut map) } != 0 {
-            let error = io::Error::last_os_error();
-            return match errno(&error) {
-                libc::EOPNOTSUPP | libc::ENOTTY => is_written_in_memory(file, Extent::new(start, part.end)),
-                libc::EINTR => continue,
-                _ => Err(error),
-            };
-        }
-        let before = start;
-        for extent in map.extents.iter().take(map.mapped_count as usize) {
+        let rest = Extent::new(start, part.end);
+        let Some(map) = map(file, rest)? else { return is_written_in_memory(file, rest) };
+        for extent in map.mapped() {
             let is_taken = extent.flags & FIEMAP_EXTENT_DELALLOC != 0;
             let flags = if is_taken { extent.flags & !FIEMAP_EXTENT_UNKNOWN } else { extent.flags };
             if extent.logical > start || flags & FIEMAP_EXTENT_ELSEWHERE != 0 {
@@ -335,11 +349,39 @@ pub(crate) fn is_allocated(file: &File, part: Extent) -> io::Result<bool> {
             }
             start = start.max(extent.logical.saturating_add(extent.byte_count));
         }
-        if start == before {
+        if start == rest.start {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Visits, in order, what of a part of a file has its place on the device; where the file system has no map of that, what has data.
+pub(crate) fn visit_mapped(file: &File, part: Extent, visit: &mut dyn FnMut(Extent)) -> io::Result<()> {
+    let mut start = part.start;
+    while start < part.end {
+        let rest = Extent::new(start, part.end);
+        let Some(map) = map(file, rest)? else { return visit_data(file, rest, visit) };
+        for extent in map.mapped() {
+            let mapped = Extent::at(extent.logical, extent.byte_count);
+            visit(mapped.intersection(rest));
+            start = start.max(mapped.end);
+        }
+        if start == rest.start {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn visit_data(file: &File, part: Extent, visit: &mut dyn FnMut(Extent)) -> io::Result<()> {
+    let mut start = part.start;
+    while let Some(data) = seek(file, start, libc::SEEK_DATA)?.filter(|data| *data < part.end) {
+        let hole = seek(file, data, libc::SEEK_HOLE)?.unwrap_or(part.end);
+        visit(Extent::new(data, hole.min(part.end)));
+        start = hole.max(data + 1);
+    }
+    Ok(())
 }
 
 /// The same where the kernel has no such map: tmpfs keeps what was written where it is.

@@ -19,6 +19,7 @@ use crate::space::Recent;
 use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use commit::Changes;
+use file::Left;
 use handles::Handles;
 use reading::{Reading, Way};
 use std::fs::{File, OpenOptions};
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
+use store::{ObjectStat, ObjectStore, OnDurable, Room, Space, StoreError, Whence};
 use traffic::Traffic;
 
 pub use reading::ReadUse;
@@ -422,6 +423,25 @@ impl Shared {
         changed
     }
 
+    /// The same of a change that takes at most `room`.
+    fn take_room(
+        &self,
+        id: &ObjectId,
+        room: Room,
+        change: impl FnOnce(&file::ObjectFile, Left) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let left = || {
+            self.space.forget();
+            self.space.after_reserve().avail_bytes
+        };
+        let changed = self.change(id, |object| match room {
+            Room::BesideReserve => change(object, Some(&left)),
+            Room::All => change(object, None),
+        });
+        self.space.forget();
+        changed
+    }
+
     /// Objects of one directory behind `after`, in order.
     fn list_directory(&self, number: u8, after: Option<&ObjectId>) -> io::Result<Vec<ObjectId>> {
         let mut ids = Vec::new();
@@ -482,14 +502,12 @@ impl ObjectStore for ObjectDisk {
         Ok(())
     }
 
-    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
-        self.shared.space.forget();
-        self.shared.change(id, |object| object.zero(extent, keep_size))
+    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool, room: Room) -> Result<(), StoreError> {
+        self.shared.take_room(id, room, |object, left| object.zero(extent, keep_size, left))
     }
 
-    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
-        self.shared.space.forget();
-        self.shared.change(id, |object| object.allocate(extent, keep_size))
+    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool, room: Room) -> Result<(), StoreError> {
+        self.shared.take_room(id, room, |object, left| object.allocate(extent, keep_size, left))
     }
 
     fn is_allocated(&self, id: &ObjectId, extent: Extent) -> Result<bool, StoreError> {

@@ -23,7 +23,7 @@ pub use error::StoreError;
 pub use holdings::{Holding, HoldingKey, Holdings, Left, MemoryHoldings};
 pub use memory::{MemoryMeta, MemoryObjects};
 pub use meta::{BATCH_BYTES_MAX, KEY_BYTES_MAX, MetaStore, Pressure, Reserve, Space, Table, VALUE_BYTES_MAX};
-pub use objects::{ObjectStat, ObjectStore, Whence};
+pub use objects::{ObjectStat, ObjectStore, Room, Whence};
 
 /// Called by a store after its durable mark advanced or after it was poisoned. It must not block, and may call
 /// the store's `durable` and `pressure`.

@@ -20,6 +20,16 @@ pub struct ObjectStat {
     pub has_begun: bool,
 }
 
+/// What a change may take of the device at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// What is left beside the reserve (`Space::avail_bytes`). That is kept for what clients were told to have written, and have not sent
+    /// yet, for the log, and for what frees.
+    BesideReserve,
+    /// The reserve too: it was acknowledged before.
+    All,
+}
+
 /// File data of one OST. Every successful call that changes something raises `written()`; when `durable()` has
 /// reached the value that `written()` had after the call, the change survives a power failure.
 ///
@@ -60,14 +70,14 @@ pub trait ObjectStore: Send + Sync {
     /// An extent up to `Extent::EOF` ends at the object's end. An empty one does nothing.
     ///
     /// # Errors
-    /// `NoSpace`, `TooBig`.
-    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError>;
+    /// `NoSpace`, which changes nothing: also when it would take more than `room`. `TooBig`.
+    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool, room: Room) -> Result<(), StoreError>;
 
     /// Allocates what is not yet allocated; bytes unchanged; grows the object unless `keep_size`. Creates it.
     ///
     /// # Errors
-    /// `NoSpace`, `TooBig`.
-    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError>;
+    /// As `zero`; what was allocated before it failed is given back.
+    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool, room: Room) -> Result<(), StoreError>;
 
     /// Whether writing over all of the extent takes nothing of the device: every block of it is allocated already, and will be written
     /// where it is. False where that is not known.

@@ -4,7 +4,7 @@ use super::Target;
 use crate::machine::{CommitReply, Effects, Oss};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
-use store::{MetaStore, ObjectStore, StoreError};
+use store::{MetaStore, ObjectStore, Room, StoreError};
 use target::Token;
 use wire::ost::ExtentOp;
 
@@ -17,13 +17,13 @@ pub(super) struct Change {
 }
 
 impl Change {
-    fn apply(&self, objects: &impl ObjectStore) -> Result<(), StoreError> {
+    fn apply(&self, objects: &impl ObjectStore, room: Room) -> Result<(), StoreError> {
         let Change { object, extent, .. } = self;
         match self.op {
             ExtentOp::Truncate => objects.truncate(object, extent.start),
             ExtentOp::Punch => objects.punch(object, *extent),
-            ExtentOp::Zero { keep_size } => objects.zero(object, *extent, keep_size),
-            ExtentOp::Allocate { keep_size } => objects.allocate(object, *extent, keep_size),
+            ExtentOp::Zero { keep_size } => objects.zero(object, *extent, keep_size, room),
+            ExtentOp::Allocate { keep_size } => objects.allocate(object, *extent, keep_size, room),
         }
     }
 }
@@ -42,7 +42,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.check_space(token)?;
         }
         if !matches!(target, Target::Gone(_)) {
-            let applied = change.apply(self.objects.as_ref());
+            // What clients may write back is promised, and a replay was answered before.
+            let room = if token.replay.is_some() { Room::All } else { Room::BesideReserve };
+            let applied = change.apply(self.objects.as_ref(), room);
             applied.map_err(|error| self.store_status(change.object, &error))?;
         }
         match change.op {

@@ -182,6 +182,59 @@ fn a_full_device_takes_what_overwrites_its_own_blocks_and_nothing_else() {
     assert_eq!(world.write(client, object(1), 0, &[3; 10], lock), Err(Status::NoSpace));
 }
 
+/// Clients were told that what they keep back is written.
+#[test]
+fn a_fallocate_takes_nothing_of_what_is_kept_for_what_clients_keep_back() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[1; 4096]);
+    let space = world.objects.space();
+    world.objects.set_capacity(space.reserve_bytes + 4096 + (8 << 20));
+    let rows = world.meta.rows();
+    let too_much = Extent::new(0, (8 << 20) + 8192);
+    for keep_size in [true, false] {
+        for op in [ExtentOp::Allocate { keep_size }, ExtentOp::Zero { keep_size }] {
+            assert_eq!(world.change(client, object(1), too_much, op, lock), Err(Status::NoSpace));
+        }
+    }
+    assert_eq!(world.attr(client, object(1)).map(|attr| attr.block_count), Some(8));
+    assert_eq!(world.meta.rows(), rows);
+    assert_eq!(world.oss().stats().no_space_count, 4);
+    let just_enough = Extent::new(0, (8 << 20) + 4096);
+    let op = ExtentOp::Allocate { keep_size: true };
+    assert_eq!(world.change(client, object(1), just_enough, op, lock), Ok(()));
+    assert_eq!(world.objects.space().avail_bytes, 0);
+    let kept = OstRequest::Write {
+        object: object(1),
+        offset_bytes: 1 << 30,
+        lock,
+        stamp: world.now.wall,
+        is_answered: true,
+        asked: None,
+    };
+    let data = vec![3; 1 << 20];
+    assert!(world.call(client, Request::Ost(kept), &data, Kind::Modifying).is_ok());
+}
+
+/// Others have taken the room since, or the store says so.
+#[test]
+fn a_fallocate_that_was_acknowledged_is_replayed_into_the_reserve() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[1; 4096]);
+    world.sync();
+    world.is_syncing = false;
+    let op = ExtentOp::Allocate { keep_size: false };
+    world.change(client, object(1), Extent::new(0, 1 << 20), op, lock).expect("there is room");
+    world.crash(0, |_| store::memory::Kept::Nothing);
+    world.is_syncing = true;
+    world.objects.set_low(true);
+    world.start();
+    world.pass(base::Duration::from_secs(10));
+    assert_eq!(world.client_mut(client).evicted_count, 0);
+    assert_eq!(world.attr(client, object(1)).map(|attr| attr.size_bytes), Some(1 << 20));
+}
+
 #[test]
 fn damage_is_told_on_a_full_device_too() {
     let mut world = World::new();

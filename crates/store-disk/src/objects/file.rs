@@ -12,6 +12,7 @@ mod checksums;
 mod clearing;
 mod direct;
 mod header;
+mod room;
 
 use super::groups::{Groups, Spare};
 use super::layout::{
@@ -25,6 +26,7 @@ use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 pub(super) use header::ReadOn;
 use header::{has_header, read_header, stored_length_at_least_header};
+pub(super) use room::Left;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -382,7 +384,7 @@ impl ObjectFile {
         let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         if reserve {
-            self.reserve(extent, size_bytes)?;
+            self.reserve(extent, None)?;
         }
         let checksums = self.checksums_after(&mut inner, offset_bytes, data, size_bytes)?;
         let is_first = inner.announced == Announced::Nothing
@@ -434,20 +436,7 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// Allocates an extent and its checksums, or gives back what was taken behind the end.
-    fn reserve(&self, extent: Extent, size_bytes: u64) -> Result<(), StoreError> {
-        let first_checksums = checksums_at(extent.start);
-        let stored = Extent::new(stored_offset(extent.start), stored_length(extent.end));
-        let mode = libc::FALLOC_FL_KEEP_SIZE;
-        let reserved = device::allocate(&self.file, mode, first_checksums, BLOCK_BYTES)
-            .and_then(|()| device::allocate(&self.file, mode, stored.start, stored.byte_count()));
-        reserved.map_err(|error| {
-            let _ = device::set_length(&self.file, stored_length_at_least_header(size_bytes));
-            self.change_error("allocate an object", &error, extent.end)
-        })
-    }
-
-    pub fn allocate(&self, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+    pub fn allocate(&self, extent: Extent, keep_size: bool, left: Left) -> Result<(), StoreError> {
         check_size(extent.end)?;
         if extent.is_empty() {
             return Ok(());
@@ -455,7 +444,7 @@ impl ObjectFile {
         let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         self.ensure_header(&mut inner)?;
-        self.reserve(extent, size_bytes)?;
+        self.reserve(extent, left)?;
         self.grow(&mut inner, extent.end, size_bytes, keep_size)
     }
 

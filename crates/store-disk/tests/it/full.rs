@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Batch, MetaStore, ObjectStore, Reserve, StoreError};
+use store::{Batch, MetaStore, ObjectStore, Reserve, Room, StoreError};
 use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options, Superblock, TargetDirectory};
 
 struct SmallDevice {
@@ -233,8 +233,8 @@ fn a_write_without_room_changes_nothing() {
     assert_eq!(store.read(&id, 0, 4 << 20).unwrap(), vec![1; 1 << 20]);
     assert_eq!(store.write(&object(2), 0, &vec![2; 2 << 20]), Err(StoreError::NoSpace));
     assert_eq!(store.stat(&object(2)), Ok(None));
-    assert_eq!(store.allocate(&id, Extent::new(0, 9 << 20), false), Err(StoreError::NoSpace));
-    assert_eq!(store.zero(&object(3), Extent::new(0, 9 << 20), false), Err(StoreError::NoSpace));
+    assert_eq!(store.allocate(&id, Extent::new(0, 9 << 20), false, Room::All), Err(StoreError::NoSpace));
+    assert_eq!(store.zero(&object(3), Extent::new(0, 9 << 20), false, Room::All), Err(StoreError::NoSpace));
     assert_eq!(store.stat(&object(3)), Ok(None));
     assert_eq!(store.stat(&id).unwrap().unwrap().size_bytes, 1 << 20);
     assert_eq!(store.space().avail_bytes, 0);
@@ -247,6 +247,45 @@ fn a_write_without_room_changes_nothing() {
     assert!(store.destroy(&id).unwrap());
     assert!(!store.is_poisoned());
     store.close();
+}
+
+/// What clients were told to have written has its room there.
+#[test]
+fn what_is_allocated_beforehand_leaves_the_reserve_alone() {
+    let Some(device) = SmallDevice::mount(128) else { return };
+    let options = ObjectOptions::default();
+    let store = ObjectDisk::open(&device.path().join("objects"), &options, Arc::new(|| ())).unwrap();
+    store.write(&object(1), 0, &[1; 1 << 20]).unwrap();
+    device.fill(26 << 10);
+    let reserve_bytes = store.space().reserve_bytes;
+    assert_eq!(reserve_bytes, 16 << 20);
+    let free_bytes = || store_space(device.path());
+    let (before, extent) = (free_bytes(), Extent::new(0, 14 << 20));
+    for id in [object(1), object(2)] {
+        assert_eq!(store.allocate(&id, extent, false, Room::BesideReserve), Err(StoreError::NoSpace));
+        assert_eq!(store.zero(&id, extent, true, Room::BesideReserve), Err(StoreError::NoSpace));
+        assert_eq!(free_bytes(), before, "nothing was taken");
+    }
+    assert_eq!(store.read(&object(1), 0, 2 << 20).unwrap(), vec![1; 1 << 20]);
+    assert_eq!(store.stat(&object(2)), Ok(None));
+    store.allocate(&object(1), Extent::new(0, 8 << 20), false, Room::BesideReserve).unwrap();
+    assert!(free_bytes() >= reserve_bytes);
+    // All of the reserve is there for what was acknowledged.
+    assert_eq!(
+        store.allocate(&object(1), Extent::new(0, 16 << 20), false, Room::BesideReserve),
+        Err(StoreError::NoSpace)
+    );
+    store.write(&object(3), 0, &vec![2; 14 << 20]).unwrap();
+    assert_eq!(store.allocate(&object(4), Extent::new(0, 1 << 20), true, Room::All), Ok(()));
+    store.close();
+}
+
+/// What anybody may take of the device.
+fn store_space(path: &Path) -> u64 {
+    let output = Command::new("stat").args(["-f", "-c", "%a %S"]).arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (blocks, block_bytes) = text.trim().split_once(' ').unwrap();
+    blocks.parse::<u64>().unwrap() * block_bytes.parse::<u64>().unwrap()
 }
 
 /// Nothing is damaged: who makes room can go on.

@@ -1,6 +1,6 @@
 //! Rules of [`ObjectStore`], checked against byte vectors.
 
-use crate::{ObjectStore, StoreError, Whence};
+use crate::{ObjectStore, Room, StoreError, Whence};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, Fid, ObjectId, Rng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,7 @@ pub fn run(harness: &mut dyn ObjectHarness) {
     what_is_allocated_is_told(harness);
     beyond_the_largest_object(harness);
     preallocation_and_zeros(harness);
+    what_takes_more_than_is_left_beside_the_reserve_takes_nothing(harness);
     durable_follows_written_and_survives(harness);
     listing_finds_each_object_once(harness);
     adopted_objects_keep_what_they_have(harness);
@@ -106,8 +107,8 @@ fn beyond_the_largest_object(harness: &mut dyn ObjectHarness) {
     }
     assert!(matches!(store.truncate(&id, u64::MAX), Err(StoreError::TooBig { .. })));
     let beyond = Extent::at(OBJECT_BYTES_MAX, 4096);
-    assert!(matches!(store.allocate(&id, beyond, false), Err(StoreError::TooBig { .. })));
-    assert!(matches!(store.zero(&id, beyond, true), Err(StoreError::TooBig { .. })));
+    assert!(matches!(store.allocate(&id, beyond, false, Room::All), Err(StoreError::TooBig { .. })));
+    assert!(matches!(store.zero(&id, beyond, true, Room::All), Err(StoreError::TooBig { .. })));
     assert_eq!(store.stat(&id), Ok(None), "a refused call does not create the object");
     store.write(&id, 0, b"abc").unwrap();
     assert!(matches!(store.write(&id, OBJECT_BYTES_MAX - 1, b"abc"), Err(StoreError::TooBig { .. })));
@@ -118,25 +119,42 @@ fn beyond_the_largest_object(harness: &mut dyn ObjectHarness) {
 fn preallocation_and_zeros(harness: &mut dyn ObjectHarness) {
     let store = harness.create();
     let id = object(4);
-    store.allocate(&id, Extent::new(0, 1 << 20), true).unwrap();
+    store.allocate(&id, Extent::new(0, 1 << 20), true, Room::All).unwrap();
     let stat = store.stat(&id).unwrap().unwrap();
     assert_eq!(stat.size_bytes, 0);
     assert!(stat.allocated_bytes >= 1 << 20, "{stat:?}");
-    store.allocate(&id, Extent::new(0, 8192), false).unwrap();
+    store.allocate(&id, Extent::new(0, 8192), false, Room::All).unwrap();
     assert_eq!(store.stat(&id).unwrap().unwrap().size_bytes, 8192);
     store.write(&id, 0, &[1; 8192]).unwrap();
-    store.allocate(&id, Extent::new(0, 4096), false).unwrap();
+    store.allocate(&id, Extent::new(0, 4096), false, Room::All).unwrap();
     assert_eq!(store.read(&id, 0, 9999).unwrap(), [1; 8192][..], "allocating changes no byte");
-    store.zero(&id, Extent::new(1000, 5000), false).unwrap();
-    store.zero(&id, Extent::new(8000, 9000), true).unwrap();
+    store.zero(&id, Extent::new(1000, 5000), false, Room::All).unwrap();
+    store.zero(&id, Extent::new(8000, 9000), true, Room::All).unwrap();
     let bytes = store.read(&id, 0, 9999).unwrap();
     assert_eq!(bytes.len(), 8192);
     assert!(bytes[1000..5000].iter().all(|b| *b == 0) && bytes[8000..].iter().all(|b| *b == 0));
     assert!(bytes[..1000].iter().all(|b| *b == 1) && bytes[5000..8000].iter().all(|b| *b == 1));
-    store.zero(&id, Extent::new(8000, 9000), false).unwrap();
+    store.zero(&id, Extent::new(8000, 9000), false, Room::All).unwrap();
     assert_eq!(store.stat(&id).unwrap().unwrap().size_bytes, 9000);
-    store.zero(&id, Extent::new(0, Extent::EOF), false).unwrap();
+    store.zero(&id, Extent::new(0, Extent::EOF), false, Room::All).unwrap();
     assert_eq!(store.read(&id, 0, 9999).unwrap(), [0; 9000][..], "zeros up to the object's end");
+    store.close();
+}
+
+/// However much there is.
+fn what_takes_more_than_is_left_beside_the_reserve_takes_nothing(harness: &mut dyn ObjectHarness) {
+    let store = harness.create();
+    let id = object(8);
+    let room = Room::BesideReserve;
+    let too_much = Extent::new(0, OBJECT_BYTES_MAX.min(store.space().avail_bytes + (1 << 20)));
+    assert_eq!(store.allocate(&id, too_much, false, room), Err(StoreError::NoSpace));
+    assert_eq!(store.zero(&id, too_much, true, room), Err(StoreError::NoSpace));
+    assert_eq!(store.stat(&id), Ok(None));
+    store.allocate(&id, Extent::new(0, 1 << 20), false, room).unwrap();
+    store.zero(&id, Extent::new(1 << 20, 2 << 20), false, room).unwrap();
+    let before = store.stat(&id);
+    assert_eq!(store.allocate(&id, too_much, false, room), Err(StoreError::NoSpace));
+    assert_eq!(store.stat(&id), before);
     store.close();
 }
 
@@ -243,12 +261,12 @@ fn random_operations_match_bytes(harness: &mut dyn ObjectHarness, seed: u64) {
                 }
             }
             13..=14 => {
-                store.zero(&id, extent, keep_size).unwrap();
+                store.zero(&id, extent, keep_size, Room::All).unwrap();
                 let bytes = grown(&mut model, id, if keep_size { 0 } else { extent.end });
                 fill_zeros(bytes, extent);
             }
             15..=16 => {
-                store.allocate(&id, extent, keep_size).unwrap();
+                store.allocate(&id, extent, keep_size, Room::All).unwrap();
                 grown(&mut model, id, if keep_size { 0 } else { extent.end });
             }
             17 => assert_eq!(store.destroy(&id).unwrap(), model.remove(&id).is_some()),

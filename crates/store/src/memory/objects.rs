@@ -3,7 +3,7 @@
 use super::SyncMode;
 use super::blocks::{BLOCK_BYTES, Blocks};
 use super::device::Device;
-use crate::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
+use crate::{ObjectStat, ObjectStore, OnDurable, Room, Space, StoreError, Whence};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ pub(super) enum Mutation {
     },
 }
 
-/// Room that a device that is `low` still has, as far as anybody is told.
+/// What is held back, as far as anybody is told; a device that is `low` still has it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 type Objects = BTreeMap<ObjectId, Blocks>;
@@ -260,13 +260,16 @@ impl State {
         }
     }
 
-    fn check_space(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
+    fn check_space(&self, id: &ObjectId, extent: Extent, room: Room) -> Result<(), StoreError> {
         let missing = match self.objects.get(id) {
             Some(object) => object.missing_bytes(extent),
             None => Blocks::default().missing_bytes(extent),
         };
-        let fits = self.allocated_bytes.saturating_add(missing) <= self.capacity_bytes;
-        if missing > 0 && (self.full || !fits) { Err(StoreError::NoSpace) } else { Ok(()) }
+        let room_bytes = match room {
+            Room::BesideReserve => self.avail_bytes(),
+            Room::All => self.free_bytes(),
+        };
+        if missing > room_bytes { Err(StoreError::NoSpace) } else { Ok(()) }
     }
 
     fn adopt(&mut self, id: &ObjectId, to: ObjectId) {
@@ -303,6 +306,11 @@ impl State {
     fn free_bytes(&self) -> u64 {
         if self.full { 0 } else { self.capacity_bytes.saturating_sub(self.allocated_bytes) }
     }
+
+    /// Beside the reserve.
+    fn avail_bytes(&self) -> u64 {
+        if self.low { 0 } else { self.free_bytes().saturating_sub(RESERVE_BYTES) }
+    }
 }
 
 fn check_size(end_bytes: u64) -> Result<(), StoreError> {
@@ -315,7 +323,7 @@ impl ObjectStore for MemoryObjects {
         state.device.check_sound()?;
         let extent = Extent::at(offset_bytes, data.len() as u64);
         check_size(extent.end)?;
-        state.check_space(id, extent)?;
+        state.check_space(id, extent, Room::All)?;
         state.heal(id, extent);
         state.mutate(id, Mutation::Write { offset_bytes, data: Bytes::copy_from_slice(data) });
         Ok(())
@@ -351,7 +359,7 @@ impl ObjectStore for MemoryObjects {
         Ok(())
     }
 
-    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool, room: Room) -> Result<(), StoreError> {
         let mut state = self.state();
         state.device.check_sound()?;
         let size_bytes = state.objects.get(id).map_or(0, |object| object.size_bytes);
@@ -361,17 +369,17 @@ impl ObjectStore for MemoryObjects {
         if extent.is_empty() {
             return Ok(());
         }
-        state.check_space(id, extent)?;
+        state.check_space(id, extent, room)?;
         state.heal(id, extent);
         state.mutate(id, Mutation::Zero { extent, keep_size });
         Ok(())
     }
 
-    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool, room: Room) -> Result<(), StoreError> {
         let mut state = self.state();
         state.device.check_sound()?;
         check_size(extent.end)?;
-        state.check_space(id, extent)?;
+        state.check_space(id, extent, room)?;
         state.mutate(id, Mutation::Allocate { extent, keep_size });
         Ok(())
     }
@@ -469,7 +477,7 @@ impl ObjectStore for MemoryObjects {
         Space {
             total_bytes: state.capacity_bytes,
             free_bytes: free,
-            avail_bytes: if state.low { 0 } else { free },
+            avail_bytes: state.avail_bytes(),
             reserve_bytes: RESERVE_BYTES,
             total_inode_count: state.capacity_bytes / BLOCK_BYTES,
             free_inode_count: free / BLOCK_BYTES,

@@ -54,7 +54,7 @@ impl ObjectFile {
         self.clear(&mut inner, extent, size_bytes, mode)
     }
 
-    pub fn zero(&self, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+    pub fn zero(&self, extent: Extent, keep_size: bool, left: Left) -> Result<(), StoreError> {
         let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         let end = if extent.end == Extent::EOF { size_bytes } else { extent.end };
@@ -65,7 +65,7 @@ impl ObjectFile {
         }
         self.ensure_header(&mut inner)?;
         // Allocated first: whatever fails then has changed no byte.
-        self.reserve(extent, size_bytes)?;
+        self.reserve(extent, left)?;
         let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
         self.clear(&mut inner, extent, size_bytes, mode)?;
         self.grow(&mut inner, extent.end, size_bytes, keep_size)

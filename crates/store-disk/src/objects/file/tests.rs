@@ -80,12 +80,12 @@ fn random_operations_around_the_borders_of_groups_match_bytes() {
                 clear(&mut model, extent);
             }
             9 => {
-                object.zero(extent, keep_size).unwrap();
+                object.zero(extent, keep_size, None).unwrap();
                 grow(&mut model, if keep_size { 0 } else { extent.end });
                 clear(&mut model, extent);
             }
             10 => {
-                object.allocate(extent, keep_size).unwrap();
+                object.allocate(extent, keep_size, None).unwrap();
                 grow(&mut model, if keep_size { 0 } else { extent.end });
             }
             // Opened again, as itself or after a crash, dirty or settled.
@@ -137,7 +137,7 @@ fn a_punch_of_what_is_a_hole_takes_no_room() {
             assert_eq!(stored_blocks(&path), before, "{extent:?}");
         }
         // Room that was taken goes, also where nothing was written to it.
-        object.allocate(Extent::at(3 * GROUP_BYTES + 4096, 3 * GROUP_BYTES), true).unwrap();
+        object.allocate(Extent::at(3 * GROUP_BYTES + 4096, 3 * GROUP_BYTES), true, None).unwrap();
         assert!(stored_blocks(&path) > before);
         object.punch(Extent::new(0, Extent::EOF)).unwrap();
         assert_eq!(stored_blocks(&path), before);
@@ -292,8 +292,8 @@ fn a_settled_object_whose_file_was_cut_or_grew_is_an_error_and_never_a_shorter_o
             assert_eq!(object.write(0, &[1; BLOCK_BYTES as usize], false), Err(damaged(left)));
             assert_eq!(object.write(size, &[1; 5], false), Err(damaged(left)));
             assert_eq!(object.punch(Extent::new(0, 9)), Err(damaged(left)));
-            assert_eq!(object.zero(Extent::new(0, 9), true), Err(damaged(left)));
-            assert_eq!(object.allocate(Extent::new(0, 9), true), Err(damaged(left)));
+            assert_eq!(object.zero(Extent::new(0, 9), true, None), Err(damaged(left)));
+            assert_eq!(object.allocate(Extent::new(0, 9), true, None), Err(damaged(left)));
             assert_eq!(object.seek(0, Whence::Data), Err(damaged(left)));
             assert_eq!(object.truncate(left + 1), Err(damaged(left)));
             assert_eq!(File::open(&path).unwrap().metadata().unwrap().len(), found, "nothing was changed");
@@ -428,8 +428,8 @@ fn whatever_makes_an_object_writes_its_header() {
     let changes: [fn(&ObjectFile); 5] = [
         |object| object.truncate(0).unwrap(),
         |object| object.truncate(9).unwrap(),
-        |object| object.zero(Extent::new(5, 9), true).unwrap(),
-        |object| object.allocate(Extent::new(5, 9), true).unwrap(),
+        |object| object.zero(Extent::new(5, 9), true, None).unwrap(),
+        |object| object.allocate(Extent::new(5, 9), true, None).unwrap(),
         |object| object.write(5, b"x", false).unwrap(),
     ];
     for change in changes {
@@ -505,4 +505,50 @@ fn an_object_that_rested_while_a_part_was_believed_is_read_on_and_may_grow() {
     let object = open(&path, 4);
     assert_eq!(object.read(READ_THROUGH_BYTES_MAX, 20_000).unwrap(), [2; 10_000][..]);
     assert_eq!(object.read(0, 20).unwrap()[5..15], [1; 10]);
+}
+
+#[test]
+fn room_that_would_be_of_the_reserve_is_given_back_to_the_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &[7; 10_000], false).unwrap();
+    object.truncate(20 << 20).unwrap();
+    object.write(2 << 20, &[8; 10_000], false).unwrap();
+    object.sync().unwrap();
+    // Promised before, in the object and behind its end.
+    object.allocate(Extent::at(8 << 20, 1 << 20), true, None).unwrap();
+    object.allocate(Extent::at(30 << 20, 1 << 20), true, None).unwrap();
+    object.allocate(Extent::at(50 << 20, 1 << 20), true, None).unwrap();
+    if !object.is_allocated(Extent::at(8 << 20, 1 << 20)).unwrap() {
+        eprintln!("not run: the file system of {} does not say what is allocated", path.display());
+        return;
+    }
+    let before = stored_blocks(&path);
+    let is_kept = |object: &ObjectFile| {
+        let at = |start| object.is_allocated(Extent::at(start, 1 << 20)).unwrap();
+        (at(8 << 20), at(30 << 20), at(50 << 20), at(12 << 20), at(36 << 20))
+    };
+    for extent in [Extent::new(0, 18 << 20), Extent::new(1 << 20, 40 << 20), Extent::at(22 << 20, 10 << 20)] {
+        for keep_size in [true, false] {
+            // Seen before, and as others take it meanwhile.
+            let missing = std::cell::Cell::new(0);
+            let measure = |bytes: u64| move || bytes;
+            assert_eq!(object.allocate(extent, keep_size, Some(&measure(1 << 20))), Err(StoreError::NoSpace));
+            assert_eq!(stored_blocks(&path), before, "{extent}");
+            let shrinking = || if missing.replace(1) == 0 { 1 << 40 } else { 0 };
+            assert_eq!(object.allocate(extent, keep_size, Some(&shrinking)), Err(StoreError::NoSpace));
+            assert_eq!(stored_blocks(&path), before, "{extent}");
+            missing.set(0);
+            assert_eq!(object.zero(extent, keep_size, Some(&shrinking)), Err(StoreError::NoSpace));
+            assert_eq!(stored_blocks(&path), before, "{extent}");
+            assert_eq!(is_kept(&object), (true, true, true, false, false), "{extent}");
+            assert_eq!(object.stat().unwrap().unwrap().size_bytes, 20 << 20);
+        }
+    }
+    assert_eq!(object.read(2 << 20, 10_000).unwrap(), [8; 10_000][..]);
+    // What is there already takes nothing of what is left, which may be nothing.
+    object.allocate(Extent::at(8 << 20, 1 << 20), true, Some(&|| 0)).unwrap();
+    object.allocate(Extent::new(0, 18 << 20), true, Some(&|| 19 << 20)).unwrap();
+    assert!(stored_blocks(&path) > before + (15 << 11));
 }

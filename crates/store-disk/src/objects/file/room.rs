@@ -1,0 +1,94 @@
+//! Room on the device for a part of an object, taken before anything changes.
+
+use super::*;
+
+/// What the device has beside its reserve, measured now; `None` for who may take the reserve too.
+pub(in crate::objects) type Left<'a> = Option<&'a dyn Fn() -> u64>;
+
+/// Parts of a file that are remembered while it gets room, of each kind. What a call that fails has taken of others within the object
+/// stays with it.
+const PARTS_MAX: usize = 4096;
+
+/// A part of a file, as it was before it got room.
+#[derive(Default)]
+struct Before {
+    /// What has no place on the device.
+    missing_bytes: u64,
+    /// The first parts of that.
+    holes: Vec<Extent>,
+    /// What has its place behind the end of the file already: it was promised to somebody.
+    kept: Vec<Extent>,
+}
+
+impl Before {
+    fn add_hole(&mut self, hole: Extent) {
+        self.missing_bytes += hole.byte_count();
+        if !hole.is_empty() && self.holes.len() < PARTS_MAX {
+            self.holes.push(hole);
+        }
+    }
+}
+
+impl ObjectFile {
+    /// Allocates an extent and its checksums, if that leaves the reserve alone; or takes nothing.
+    pub(super) fn reserve(&self, extent: Extent, left: Left) -> Result<(), StoreError> {
+        let failed = |error: io::Error| self.change_error("allocate an object", &error, extent.end);
+        let data =
+            Extent::new(block_floor(stored_offset(extent.start)), block_ceil(stored_length(extent.end)));
+        let taken = [Extent::at(checksums_at(extent.start), BLOCK_BYTES), data];
+        let file_bytes = self.file.metadata().map_err(failed)?.len();
+        let before = self.look(taken, file_bytes).map_err(failed)?;
+        if left.is_some_and(|left| left() < before.missing_bytes) {
+            return Err(StoreError::NoSpace);
+        }
+        let keep_size = libc::FALLOC_FL_KEEP_SIZE;
+        let reserved = taken
+            .iter()
+            .try_for_each(|part| device::allocate(&self.file, keep_size, part.start, part.byte_count()))
+            .map_err(failed);
+        // Others take of the same device meanwhile.
+        let is_in_reserve = before.missing_bytes > 0 && left.is_some_and(|left| left() == 0);
+        let reserved = if is_in_reserve { reserved.and(Err(StoreError::NoSpace)) } else { reserved };
+        if reserved.is_err() {
+            self.give_back(&before, file_bytes);
+        }
+        reserved
+    }
+
+    fn look(&self, taken: [Extent; 2], file_bytes: u64) -> io::Result<Before> {
+        let mut before = Before::default();
+        for part in taken {
+            let mut next = part.start;
+            device::visit_mapped(&self.file, part, &mut |mapped| {
+                before.add_hole(Extent::new(next, mapped.start.min(part.end)));
+                next = next.max(mapped.end);
+            })?;
+            before.add_hole(Extent::new(next, part.end));
+        }
+        if taken.iter().any(|part| part.end > file_bytes) {
+            let behind = Extent::new(file_bytes, i64::MAX as u64);
+            device::visit_mapped(&self.file, behind, &mut |mapped| {
+                if before.kept.len() < PARTS_MAX {
+                    before.kept.push(Extent::new(mapped.start.max(file_bytes), mapped.end));
+                }
+            })?;
+        }
+        Ok(before)
+    }
+
+    /// Holes hold no data, whatever was allocated in them. If something cannot be given back, the object has it until it is punched.
+    fn give_back(&self, before: &Before, file_bytes: u64) {
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        for hole in before.holes.iter().filter(|hole| hole.start < file_bytes) {
+            let _ = device::allocate(&self.file, punch, hole.start, hole.byte_count());
+        }
+        if before.holes.iter().any(|hole| hole.end > file_bytes) {
+            // Behind the end a punch does nothing on ext4, and this takes all that is there.
+            let _ = device::set_length(&self.file, file_bytes);
+            for kept in &before.kept {
+                let _ =
+                    device::allocate(&self.file, libc::FALLOC_FL_KEEP_SIZE, kept.start, kept.byte_count());
+            }
+        }
+    }
+}
