@@ -428,6 +428,11 @@ pub(crate) fn advise(file: &File, extent: Extent, advice: Advice) -> io::Result<
 
 /// fallocate(2) that clears; where a file system cannot zero a range, a hole that is allocated again does.
 pub(crate) fn clear(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
+    #[cfg(test)]
+    if let Err(error) = faults::check_clear(file) {
+        allocate(file, mode, offset_bytes, byte_count / 8192 * 4096)?;
+        return Err(error);
+    }
     match allocate(file, mode, offset_bytes, byte_count) {
         Err(error) if errno(&error) == libc::EOPNOTSUPP && mode & libc::FALLOC_FL_ZERO_RANGE != 0 => {
             let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -611,6 +616,8 @@ pub(crate) fn magic(file: &File) -> io::Result<u64> {
 /// ftruncate(2).
 pub(crate) fn set_length(file: &File, byte_count: u64) -> io::Result<()> {
     gate::pass();
+    #[cfg(test)]
+    faults::check_set_length(file)?;
     file.set_len(byte_count)
 }
 

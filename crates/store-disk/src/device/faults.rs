@@ -10,9 +10,12 @@ use std::sync::Mutex;
 enum Call {
     Open,
     Write,
+    LaterWrite,
     Sync,
     SyncFileSystem,
     Allocate,
+    Clear,
+    SetLength,
 }
 
 static FAILING: Mutex<Vec<(Call, PathBuf)>> = Mutex::new(Vec::new());
@@ -31,6 +34,11 @@ pub fn fail_writes_below(path: &Path) {
     fail(Call::Write, path);
 }
 
+/// One more write to a file below this directory is done, and no other.
+pub fn fail_writes_but_one_below(path: &Path) {
+    fail(Call::LaterWrite, path);
+}
+
 /// From now on every sync of a file below this directory fails.
 pub fn fail_syncs_below(path: &Path) {
     fail(Call::Sync, path);
@@ -44,6 +52,17 @@ pub fn fail_file_system_syncs_below(path: &Path) {
 /// From now on no file below this directory gets room.
 pub fn fail_allocations_below(path: &Path) {
     fail(Call::Allocate, path);
+}
+
+/// From now on no fallocate(2) that clears a part of a file below this directory comes further than to the block in its
+/// middle.
+pub fn halve_clears_below(path: &Path) {
+    fail(Call::Clear, path);
+}
+
+/// From now on no file below this directory gets another length.
+pub fn fail_lengths_below(path: &Path) {
+    fail(Call::SetLength, path);
 }
 
 pub fn mend(path: &Path) {
@@ -67,7 +86,13 @@ pub(crate) fn check_open(path: &Path) -> io::Result<()> {
 }
 
 pub(super) fn check_write(file: &File) -> io::Result<()> {
-    check(Call::Write, file)
+    check(Call::Write, file)?;
+    if check(Call::LaterWrite, file).is_err() {
+        let mut failing = FAILING.lock().expect("no test panics inside");
+        let later = failing.iter_mut().filter(|(call, _)| *call == Call::LaterWrite);
+        later.for_each(|(call, _)| *call = Call::Write);
+    }
+    Ok(())
 }
 
 pub(super) fn check_sync(file: &File) -> io::Result<()> {
@@ -77,6 +102,15 @@ pub(super) fn check_sync(file: &File) -> io::Result<()> {
 pub(super) fn check_sync_file_system(file: &File) -> io::Result<()> {
     check(Call::Sync, file)?;
     check(Call::SyncFileSystem, file)
+}
+
+/// No device is lost for want of room.
+pub(super) fn check_clear(file: &File) -> io::Result<()> {
+    check(Call::Clear, file).map_err(|_| io::Error::from_raw_os_error(libc::ENOSPC))
+}
+
+pub(super) fn check_set_length(file: &File) -> io::Result<()> {
+    check(Call::SetLength, file).map_err(|_| io::Error::from_raw_os_error(libc::ENOSPC))
 }
 
 pub(super) fn check_allocate(file: &File) -> io::Result<()> {

@@ -81,6 +81,12 @@ impl Group {
         (self.changed.start, changed.iter().flat_map(|checksum| checksum.to_le_bytes()).collect())
     }
 
+    /// The file may have lost all of it, and the room for it.
+    pub fn note_lost(&mut self) {
+        self.is_stored = false;
+        self.changed = 0..self.checksums.len();
+    }
+
     /// The file has all of it.
     pub fn note_stored(&mut self) {
         self.is_stored = true;

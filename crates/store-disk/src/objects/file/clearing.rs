@@ -1,4 +1,6 @@
 //! Zeros in an object: a cut, a punch, and zeros that keep their room.
+//!
+//! Whatever fails halfway leaves checksums that fit what is there then: good bytes are not to be refused later.
 
 use super::*;
 
@@ -12,24 +14,7 @@ impl ObjectFile {
         }
         self.ensure_header(&mut inner)?;
         if size_bytes < old_bytes || inner.found_bytes.is_some() {
-            // Checksums first where they are kept, so that a cut block fits its zeros.
-            let block = size_bytes / BLOCK_BYTES;
-            let within = (size_bytes % BLOCK_BYTES) as usize;
-            let cut = if within == 0 { None } else { Some(self.block(&mut inner, block)?) };
-            self.announce(&mut inner, block_floor(size_bytes))?;
-            if let Some(mut whole) = cut {
-                whole.iter_mut().skip(within).for_each(|byte| *byte = 0);
-                self.set_checksums(&mut inner, block, &[crc32c::crc32c(&whole)])?;
-            }
-            self.set_length(&mut inner, size_bytes)?;
-            // What is left of the last group's checksums belongs to blocks that are gone.
-            let next = size_bytes.div_ceil(BLOCK_BYTES);
-            let group_end = next.next_multiple_of(GROUP_BLOCKS).min(old_bytes.div_ceil(BLOCK_BYTES));
-            if next < group_end {
-                self.set_checksums_sparsely(&mut inner, next, group_end - next, size_bytes)?;
-            }
-            inner.found_bytes = None;
-            return Ok(());
+            return self.cut(&mut inner, size_bytes);
         }
         if size_bytes > old_bytes {
             self.announce(&mut inner, block_floor(old_bytes))?;
@@ -38,13 +23,46 @@ impl ObjectFile {
         Ok(())
     }
 
-    pub(super) fn set_length(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
-        device::set_length(&self.file, stored_length_at_least_header(size_bytes))
-            .map_err(|error| self.change_error("truncate an object", &error, size_bytes))?;
-        inner.size_bytes = size_bytes;
-        // Others have no block of checksums any more.
-        inner.groups.truncate(size_bytes.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS));
+    /// Checksums first, of the last block, and of those behind it whose blocks are to go: they can be set back, bytes cannot.
+    fn cut(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
+        let old_end = inner.size_bytes.div_ceil(BLOCK_BYTES);
+        let (first, within) = (size_bytes / BLOCK_BYTES, (size_bytes % BLOCK_BYTES) as usize);
+        let cut = if within == 0 { None } else { Some(self.block(inner, first)?) };
+        self.announce(inner, block_floor(size_bytes))?;
+        // Of an object of no bytes, and of the groups behind, the file keeps none.
+        let end = if size_bytes == 0 { 0 } else { size_bytes.div_ceil(BLOCK_BYTES) };
+        let end = end.next_multiple_of(GROUP_BLOCKS).min(old_end).max(first);
+        let mut checksums = vec![*ZERO_CHECKSUM; (end - first) as usize];
+        if let (Some(mut whole), Some(checksum)) = (cut, checksums.first_mut()) {
+            whole.iter_mut().skip(within).for_each(|byte| *byte = 0);
+            *checksum = crc32c::crc32c(&whole);
+        }
+        let former: Vec<u32> =
+            (first..end).map(|block| self.checksum(inner, block)).collect::<Result<_, _>>()?;
+        if former != checksums {
+            self.set_checksums(inner, first, &checksums)?;
+        }
+        let done = self.set_length(inner, size_bytes);
+        if inner.size_bytes != size_bytes && former != checksums {
+            // They have their room, and wait there.
+            let _ = self.set_checksums(inner, first, &former);
+        }
+        done?;
+        inner.found_bytes = None;
         Ok(())
+    }
+
+    /// What fails may be done all the same.
+    pub(super) fn set_length(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
+        let stored_bytes = stored_length_at_least_header(size_bytes);
+        let set = device::set_length(&self.file, stored_bytes)
+            .map_err(|error| self.change_error("truncate an object", &error, size_bytes));
+        if set.is_ok() || self.file.metadata().is_ok_and(|found| found.len() == stored_bytes) {
+            inner.size_bytes = size_bytes;
+            // Others have no block of checksums any more.
+            inner.groups.truncate(size_bytes.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS));
+        }
+        set
     }
 
     pub fn punch(&self, extent: Extent) -> Result<(), StoreError> {
@@ -108,9 +126,7 @@ impl ObjectFile {
                 start = run_end;
                 continue;
             }
-            let Some(part) = parts(Extent::new(start, whole.end)).next() else { break };
-            self.clear_part(inner, part, mode)?;
-            start = part.end;
+            start = self.clear_part(inner, Extent::new(start, whole.end), mode)?;
         }
         Ok(())
     }
@@ -139,31 +155,39 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// Zeros whole blocks of one group.
-    fn clear_part(&self, inner: &mut Inner, part: Extent, mode: i32) -> Result<(), StoreError> {
-        let number = part.start / GROUP_BYTES;
+    /// Zeros the first whole blocks of `rest`, those of one group, and says where they end.
+    fn clear_part(&self, inner: &mut Inner, rest: Extent, mode: i32) -> Result<u64, StoreError> {
+        let number = rest.start / GROUP_BYTES;
+        let part = Extent::new(rest.start, rest.end.min((number + 1) * GROUP_BYTES));
         // The first group has the header. Whoever zeros keeps the room, and so does what is left of a group.
-        let keeps_room =
-            number == 0 || part.byte_count() < GROUP_BYTES || mode & libc::FALLOC_FL_PUNCH_HOLE == 0;
+        let is_whole =
+            number > 0 && part.byte_count() == GROUP_BYTES && mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
         // Checksums that go, with what they are of: one without the other would be damage.
-        let before = if keeps_room { 0 } else { BLOCK_BYTES };
-        let stored = stored_offset(part.start) - before;
-        device::clear(&self.file, mode, stored, before + part.byte_count())
-            .map_err(|error| self.change_error("clear a part of an object", &error, part.start))?;
-        if keeps_room {
-            return self.zero_checksums(inner, part.start / BLOCK_BYTES, part.byte_count() / BLOCK_BYTES);
+        let before = if is_whole { BLOCK_BYTES } else { 0 };
+        let stored = Extent::new(stored_offset(part.start) - before, stored_length(part.end));
+        let cleared = device::clear(&self.file, mode, stored.start, stored.byte_count())
+            .map_err(|error| self.change_error("clear a part of an object", &error, part.start))
+            .and_then(|()| {
+                if is_whole {
+                    inner.groups.remove(number);
+                    return Ok(());
+                }
+                self.zero_checksums(inner, part.start / BLOCK_BYTES, part.byte_count() / BLOCK_BYTES)
+            });
+        if cleared.is_err() {
+            self.mend(inner, part);
         }
-        inner.groups.remove(number);
-        Ok(())
+        cleared.map(|()| part.end)
     }
 
-    /// Zeros within one block.
+    /// Zeros within one block. The checksum first: it can be set back.
     fn clear_edge(&self, inner: &mut Inner, extent: Extent) -> Result<(), StoreError> {
         if extent.is_empty() {
             return Ok(());
         }
         let block = extent.start / BLOCK_BYTES;
         let mut whole = self.block(inner, block)?;
+        let former = crc32c::crc32c(&whole);
         let within = (extent.start % BLOCK_BYTES) as usize;
         let zeros = vec![0; extent.byte_count() as usize];
         if let Some(part) = whole.get_mut(within..within + zeros.len()) {
@@ -172,7 +196,48 @@ impl ObjectFile {
             }
             part.copy_from_slice(&zeros);
         }
-        self.write_data(extent.start, &zeros)?;
-        self.set_checksums(inner, block, &[crc32c::crc32c(&whole)])
+        self.set_checksums(inner, block, &[crc32c::crc32c(&whole)])?;
+        let written = self.write_data(extent.start, &zeros);
+        if written.is_err() {
+            // It has its room, and waits there.
+            let _ = self.set_checksums(inner, block, &[former]);
+        }
+        written
+    }
+
+    /// Blocks of an extent should have become zeros, and not all have. They get checksums that fit; if that fails too, what is there is
+    /// believed, as after a crash.
+    fn mend(&self, inner: &mut Inner, extent: Extent) {
+        let extent = Extent::new(extent.start, extent.end.min(inner.size_bytes));
+        if let Err(error) = parts(extent).try_for_each(|part| self.fit_checksums(inner, part)) {
+            tracing::warn!(id = %self.id(), %error, "a change that failed leaves a part of an object believed");
+            self.believe(inner, extent.start);
+        }
+    }
+
+    /// Blocks of one group have what they had, or zeros. One whose checksum says zeros may have lost it with the block of checksums;
+    /// whatever fits neither stays damaged.
+    fn fit_checksums(&self, inner: &mut Inner, part: Extent) -> Result<(), StoreError> {
+        let bytes = self.read_unchecked(inner, part, None)?;
+        let first = part.start / BLOCK_BYTES;
+        let mut checksums = Vec::with_capacity(bytes.len().div_ceil(BLOCK_BYTES as usize));
+        for (block, bytes) in (first..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
+            let (found, known) = (checksum_of(bytes), self.checksum(inner, block)?);
+            let is_found = found == *ZERO_CHECKSUM || known == *ZERO_CHECKSUM;
+            checksums.push(if is_found { found } else { known });
+        }
+        if let Some(group) = inner.groups.get_mut(first / GROUP_BLOCKS) {
+            group.note_lost();
+        }
+        self.set_checksums(inner, first, &checksums)
+    }
+
+    fn believe(&self, inner: &mut Inner, start: u64) {
+        inner.lenient_from = inner.lenient_from.min(block_floor(start));
+        inner.read_on_to = 0;
+        if let Announced::From(dirty_from) = inner.announced {
+            // For who opens it next, in this process too: no incarnation is 0.
+            let _ = self.write_state(State::Dirty { dirty_from, incarnation: 0 });
+        }
     }
 }

@@ -125,7 +125,7 @@ impl ObjectFile {
         })
     }
 
-    fn write_state(&self, state: State) -> Result<(), StoreError> {
+    pub(super) fn write_state(&self, state: State) -> Result<(), StoreError> {
         device::write_all(&self.file, &state.encode(), 0)
             .map_err(|(_, error)| self.change_error("write an object's header", &error, 0))
     }

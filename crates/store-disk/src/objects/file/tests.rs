@@ -507,6 +507,161 @@ fn an_object_that_rested_while_a_part_was_believed_is_read_on_and_may_grow() {
     assert_eq!(object.read(0, 20).unwrap()[5..15], [1; 10]);
 }
 
+/// Read as it is now, and as who opens it after the end of this process finds it.
+fn check_content(object: ObjectFile, path: &Path, expected: &[u8]) {
+    assert!(object.read(0, 2 * expected.len()).unwrap() == expected);
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    drop(object);
+    assert!(open(path, 99).read(0, 2 * expected.len()).unwrap() == expected);
+}
+
+#[test]
+fn a_truncate_that_fails_leaves_all_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..GROUP_BYTES + 50_000).map(|at| (at / 100) as u8 | 1).collect();
+    for size in [0, 10, 4096, 10_000, GROUP_BYTES - 1, GROUP_BYTES, GROUP_BYTES + 8192, GROUP_BYTES + 8193] {
+        let path = dir.path().join(format!("object{size}"));
+        let object = open(&path, 1);
+        object.write(0, &data, false).unwrap();
+        object.sync().unwrap();
+        object.settle(|| true).unwrap();
+        let object = open(&path, 2);
+        device::faults::fail_lengths_below(&path);
+        assert_eq!(object.truncate(size), Err(StoreError::NoSpace), "{size}");
+        device::faults::mend(&path);
+        check_content(object, &path, &data);
+        // Nothing is left that a cut and what follows it would find.
+        let object = open(&path, 3);
+        object.truncate(size).unwrap();
+        object.truncate(size + 9000).unwrap();
+        let mut cut = data[..size as usize].to_vec();
+        cut.resize(size as usize + 9000, 0);
+        check_content(object, &path, &cut);
+    }
+}
+
+/// Half of each call is done: in one group, in the first one, in whole groups with their checksums, and at both edges.
+#[test]
+fn zeros_that_fail_halfway_leave_all_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let size = 5 * GROUP_BYTES + 50_000;
+    let data: Vec<u8> = (0..size).map(|at| (at / 5000) as u8 | 1).collect();
+    let extents = [
+        Extent::new(100, 90_000),
+        Extent::new(0, GROUP_BYTES),
+        Extent::new(GROUP_BYTES, 4 * GROUP_BYTES),
+        Extent::new(GROUP_BYTES + 4096, GROUP_BYTES + 40_960),
+        Extent::new(2 * GROUP_BYTES, Extent::EOF),
+    ];
+    for (number, extent) in extents.into_iter().enumerate() {
+        for is_punch in [true, false] {
+            for was_closed in [true, false] {
+                let path = dir.path().join(format!("object{number}{is_punch}{was_closed}"));
+                let mut object = open(&path, 1);
+                object.write(0, &data, false).unwrap();
+                if was_closed {
+                    object.sync().unwrap();
+                    object.settle(|| true).unwrap();
+                    object = open(&path, 2);
+                }
+                device::faults::halve_clears_below(&path);
+                let done = match is_punch {
+                    true => object.punch(extent),
+                    false => object.zero(extent, true, None),
+                };
+                device::faults::mend(&path);
+                assert_eq!(done, Err(StoreError::NoSpace), "{extent}");
+                let found = object.read(0, size as usize).expect("nothing is damaged");
+                assert!(found != data, "{extent}: something was cleared");
+                let is_zero_or_same = |(at, byte): (usize, &u8)| {
+                    *byte == data[at] || *byte == 0 && (extent.start..extent.end).contains(&(at as u64))
+                };
+                assert!(found.iter().enumerate().all(is_zero_or_same), "{extent}");
+                check_content(object, &path, &found);
+            }
+        }
+    }
+}
+
+/// Neither behind what was to be cleared nor within it, where it is still there.
+#[test]
+fn a_failure_makes_no_damage_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &vec![7; 2 * GROUP_BYTES as usize], false).unwrap();
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    drop(object);
+    let damaged = [30 * BLOCK_BYTES, GROUP_BYTES + 5 * BLOCK_BYTES];
+    for offset_bytes in damaged {
+        let file = device::open(&path, false).unwrap();
+        device::write_all(&file, &[9], stored_offset(offset_bytes) + 50).unwrap();
+    }
+    let object = open(&path, 2);
+    device::faults::halve_clears_below(&path);
+    assert_eq!(object.punch(Extent::new(0, 40 * BLOCK_BYTES)), Err(StoreError::NoSpace));
+    device::faults::mend(&path);
+    for offset_bytes in damaged {
+        let refused = Err(StoreError::CorruptObject { id: ID, offset_bytes });
+        assert_eq!(object.read(offset_bytes, 1), refused);
+    }
+    assert_eq!(object.read(19 * BLOCK_BYTES, 2 * BLOCK_BYTES as usize).unwrap()[4095..4097], [0, 7]);
+}
+
+/// An edge takes two writes, in whatever order: of its bytes and of its checksum.
+#[test]
+fn an_edge_that_is_half_written_is_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &[7; 3 * BLOCK_BYTES as usize], false).unwrap();
+    object.sync().unwrap();
+    let edges = [Extent::new(BLOCK_BYTES + 100, BLOCK_BYTES + 200), Extent::new(100, 2 * BLOCK_BYTES + 200)];
+    for extent in edges {
+        for is_punch in [true, false] {
+            for is_first_done in [true, false] {
+                // Dirty already, so that nothing else is written, and its checksums are not in memory.
+                let object = open(&path, 1);
+                match is_first_done {
+                    true => device::faults::fail_writes_but_one_below(&path),
+                    false => device::faults::fail_writes_below(&path),
+                }
+                let done = match is_punch {
+                    true => object.punch(extent),
+                    false => object.zero(extent, true, None),
+                };
+                device::faults::mend(&path);
+                assert!(done.is_err(), "{extent}");
+                assert_eq!(object.read(0, 20_000).unwrap(), [7; 3 * BLOCK_BYTES as usize][..], "{extent}");
+                object.sync().unwrap();
+            }
+        }
+    }
+    check_content(object, &path, &[7; 3 * BLOCK_BYTES as usize]);
+}
+
+/// Where neither room nor data can be written, what is there is believed, also by who opens it next.
+#[test]
+fn whose_checksums_cannot_be_mended_is_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let data = vec![7; 3 * GROUP_BYTES as usize];
+    let object = open(&path, 1);
+    object.write(0, &data, false).unwrap();
+    object.sync().unwrap();
+    let object = open(&path, 1);
+    // Dirty already, so that nothing is written before.
+    device::faults::halve_clears_below(&path);
+    device::faults::fail_writes_below(&path);
+    assert!(object.punch(Extent::new(GROUP_BYTES, 2 * GROUP_BYTES)).is_err());
+    device::faults::mend(&path);
+    let found = object.read(0, data.len()).unwrap();
+    assert!(found[GROUP_BYTES as usize..][..4096] == [0; 4096] && found.last() == Some(&7));
+    check_content(object, &path, &found);
+}
+
 #[test]
 fn room_that_would_be_of_the_reserve_is_given_back_to_the_block() {
     let dir = tempfile::tempdir().unwrap();
