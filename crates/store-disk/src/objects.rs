@@ -503,6 +503,11 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool, room: Room) -> Result<(), StoreError> {
+        self.shared.check_sound()?;
+        // Up to the end of what is not there, there is nothing.
+        if extent.end == Extent::EOF && self.shared.handle(id)?.is_none() {
+            return Ok(());
+        }
         self.shared.take_room(id, room, |object, left| object.zero(extent, keep_size, left))
     }
 

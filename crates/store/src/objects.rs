@@ -67,7 +67,7 @@ pub trait ObjectStore: Send + Sync {
     fn punch(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError>;
 
     /// Makes the bytes read as zeros and allocates them; grows the object unless `keep_size`. Creates it.
-    /// An extent up to `Extent::EOF` ends at the object's end. An empty one does nothing.
+    /// An extent up to `Extent::EOF` ends at the object's end, and makes none. An empty one does nothing.
     ///
     /// # Errors
     /// `NoSpace`, which changes nothing: also when it would take more than `room`. `TooBig`.

@@ -23,6 +23,7 @@ pub fn run(harness: &mut dyn ObjectHarness) {
     what_is_allocated_is_told(harness);
     beyond_the_largest_object(harness);
     preallocation_and_zeros(harness);
+    zeros_in_what_is_not_there(harness);
     what_takes_more_than_is_left_beside_the_reserve_takes_nothing(harness);
     durable_follows_written_and_survives(harness);
     listing_finds_each_object_once(harness);
@@ -138,6 +139,30 @@ fn preallocation_and_zeros(harness: &mut dyn ObjectHarness) {
     assert_eq!(store.stat(&id).unwrap().unwrap().size_bytes, 9000);
     store.zero(&id, Extent::new(0, Extent::EOF), false, Room::All).unwrap();
     assert_eq!(store.read(&id, 0, 9999).unwrap(), [0; 9000][..], "zeros up to the object's end");
+    store.close();
+}
+
+/// fallocate(2) grows a file that ends before what is zeroed, unless it is to keep its size; one that has no bytes too.
+fn zeros_in_what_is_not_there(harness: &mut dyn ObjectHarness) {
+    let store = harness.create();
+    let id = object(6);
+    for keep_size in [true, false] {
+        for start in [0, 1, 1 << 20] {
+            assert_eq!(store.zero(&id, Extent::new(start, Extent::EOF), keep_size, Room::All), Ok(()));
+            assert_eq!(store.stat(&id), Ok(None), "nothing up to the end of nothing: {start}");
+        }
+    }
+    store.zero(&id, Extent::new(4096, 8192), true, Room::All).unwrap();
+    let stat = store.stat(&id).unwrap().unwrap();
+    assert!(stat.size_bytes == 0 && stat.has_begun && stat.allocated_bytes >= 4096, "{stat:?}");
+    for keep_size in [true, false] {
+        store.zero(&id, Extent::new(5, Extent::EOF), keep_size, Room::All).unwrap();
+        assert_eq!(store.stat(&id).unwrap().unwrap().size_bytes, 0);
+    }
+    store.zero(&id, Extent::new(4096, 8192), false, Room::All).unwrap();
+    assert_eq!(store.read(&id, 0, 9999).unwrap(), [0; 8192][..]);
+    store.zero(&object(7), Extent::new(100, 200), false, Room::All).unwrap();
+    assert_eq!(store.read(&object(7), 0, 999).unwrap(), [0; 200][..]);
     store.close();
 }
 

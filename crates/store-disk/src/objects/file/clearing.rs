@@ -68,6 +68,7 @@ impl ObjectFile {
     pub fn punch(&self, extent: Extent) -> Result<(), StoreError> {
         let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
+        self.ensure_header(&mut inner)?;
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         self.clear(&mut inner, extent, size_bytes, mode)
     }
@@ -78,10 +79,10 @@ impl ObjectFile {
         let end = if extent.end == Extent::EOF { size_bytes } else { extent.end };
         let extent = Extent::new(extent.start, end);
         check_size(extent.end)?;
+        self.ensure_header(&mut inner)?;
         if extent.is_empty() {
             return Ok(());
         }
-        self.ensure_header(&mut inner)?;
         // Allocated first: whatever fails then has changed no byte.
         self.reserve(extent, left)?;
         let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;

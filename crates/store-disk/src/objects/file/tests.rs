@@ -425,12 +425,16 @@ fn a_write_that_fails_leaves_what_is_behind_it_readable() {
 fn whatever_makes_an_object_writes_its_header() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("object");
-    let changes: [fn(&ObjectFile); 5] = [
+    let changes: [fn(&ObjectFile); 8] = [
         |object| object.truncate(0).unwrap(),
         |object| object.truncate(9).unwrap(),
         |object| object.zero(Extent::new(5, 9), true, None).unwrap(),
         |object| object.allocate(Extent::new(5, 9), true, None).unwrap(),
         |object| object.write(5, b"x", false).unwrap(),
+        // A crash may leave a file that had no header yet.
+        |object| object.punch(Extent::new(5, 9)).unwrap(),
+        |object| object.zero(Extent::WHOLE, false, None).unwrap(),
+        |object| object.zero(Extent::new(5, Extent::EOF), true, None).unwrap(),
     ];
     for change in changes {
         let _ = std::fs::remove_file(&path);
