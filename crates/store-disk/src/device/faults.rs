@@ -104,8 +104,18 @@ pub(super) fn check_sync_file_system(file: &File) -> io::Result<()> {
     check(Call::SyncFileSystem, file)
 }
 
+thread_local! {
+    static CLEAR_COUNT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread has cleared a part of a file since it asked last.
+pub fn take_clear_count() -> usize {
+    CLEAR_COUNT.take()
+}
+
 /// No device is lost for want of room.
 pub(super) fn check_clear(file: &File) -> io::Result<()> {
+    CLEAR_COUNT.set(CLEAR_COUNT.get() + 1);
     check(Call::Clear, file).map_err(|_| io::Error::from_raw_os_error(libc::ENOSPC))
 }
 

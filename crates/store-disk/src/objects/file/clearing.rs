@@ -4,6 +4,9 @@
 
 use super::*;
 
+/// Groups that one call clears: what is read again when it fails.
+const GROUPS_PER_CALL: u64 = 16;
+
 impl ObjectFile {
     pub fn truncate(&self, size_bytes: u64) -> Result<(), StoreError> {
         check_size(size_bytes)?;
@@ -156,21 +159,24 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// Zeros the first whole blocks of `rest`, those of one group, and says where they end.
+    /// Zeros the first whole blocks of `rest`, as many as one call can, and says where they end.
     fn clear_part(&self, inner: &mut Inner, rest: Extent, mode: i32) -> Result<u64, StoreError> {
         let number = rest.start / GROUP_BYTES;
-        let part = Extent::new(rest.start, rest.end.min((number + 1) * GROUP_BYTES));
-        // The first group has the header. Whoever zeros keeps the room, and so does what is left of a group.
-        let is_whole =
-            number > 0 && part.byte_count() == GROUP_BYTES && mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
+        let group_count = (rest.end / GROUP_BYTES).saturating_sub(number).min(GROUPS_PER_CALL);
+        // The first group has the header. What is left of a group keeps its checksums.
+        let are_whole = number > 0 && rest.start.is_multiple_of(GROUP_BYTES) && group_count > 0;
         // Checksums that go, with what they are of: one without the other would be damage.
-        let before = if is_whole { BLOCK_BYTES } else { 0 };
+        let (before, byte_count) = match are_whole {
+            true => (BLOCK_BYTES, group_count * GROUP_BYTES),
+            false => (0, rest.byte_count().min((number + 1) * GROUP_BYTES - rest.start)),
+        };
+        let part = Extent::at(rest.start, byte_count);
         let stored = Extent::new(stored_offset(part.start) - before, stored_length(part.end));
         let cleared = device::clear(&self.file, mode, stored.start, stored.byte_count())
             .map_err(|error| self.change_error("clear a part of an object", &error, part.start))
             .and_then(|()| {
-                if is_whole {
-                    inner.groups.remove(number);
+                if are_whole {
+                    inner.groups.remove_all(number..number + group_count);
                     return Ok(());
                 }
                 self.zero_checksums(inner, part.start / BLOCK_BYTES, part.byte_count() / BLOCK_BYTES)

@@ -667,6 +667,34 @@ fn whose_checksums_cannot_be_mended_is_believed() {
 }
 
 #[test]
+fn whole_groups_are_cleared_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    let data = vec![7; 20 * GROUP_BYTES as usize];
+    type Clear = fn(&ObjectFile, Extent) -> Result<(), StoreError>;
+    let clears: [Clear; 2] =
+        [|object, extent| object.punch(extent), |object, extent| object.zero(extent, true, None)];
+    for clear in clears {
+        object.write(0, &data, false).unwrap();
+        device::faults::take_clear_count();
+        clear(&object, Extent::new(GROUP_BYTES - 8192, 19 * GROUP_BYTES + 8192)).unwrap();
+        // The ends are of groups that keep something, and 18 whole ones lie between.
+        assert_eq!(device::faults::take_clear_count(), 2 + 2);
+        let found = object.read(0, data.len()).unwrap();
+        let cleared = (GROUP_BYTES - 8192) as usize..(19 * GROUP_BYTES + 8192) as usize;
+        assert!(found[cleared.clone()].iter().all(|byte| *byte == 0));
+        assert!(found[..cleared.start].iter().chain(&found[cleared.end..]).all(|byte| *byte == 7));
+    }
+    // Room goes with a punch and stays with zeros.
+    let allocated = object.stat().unwrap().unwrap().allocated_bytes;
+    assert!(allocated >= 20 * GROUP_BYTES - 20 * BLOCK_BYTES, "{allocated}");
+    object.punch(Extent::new(GROUP_BYTES, 19 * GROUP_BYTES)).unwrap();
+    let allocated = object.stat().unwrap().unwrap().allocated_bytes;
+    assert!(allocated <= 2 * GROUP_BYTES + 20 * BLOCK_BYTES, "{allocated}");
+}
+
+#[test]
 fn room_that_would_be_of_the_reserve_is_given_back_to_the_block() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("object");
