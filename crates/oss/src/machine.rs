@@ -13,7 +13,7 @@ use base::{
 };
 use bytes::Bytes;
 use ldlm::{Claimed, LockOutput, LockSpace, OpId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::holdings::Nothing;
 use store::{Batch, Holdings, MetaStore, ObjectStore, StoreError};
@@ -127,6 +127,8 @@ pub struct Oss<M: MetaStore, O: ObjectStore> {
     pub(crate) grants: Grants,
     pub(crate) noted: Noted,
     pub(crate) stats: OssStats,
+    /// Objects that could not be read when they were listed.
+    pub(crate) unreadable: BTreeSet<ObjectId>,
     kick_at: Option<Time>,
     /// The last transaction when the object store was asked to sync.
     kicked_to: Transno,
@@ -186,6 +188,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             grants: Grants::default(),
             noted,
             stats: OssStats { since: options.now.wall, ..OssStats::default() },
+            unreadable: BTreeSet::new(),
             kick_at: None,
             kicked_to,
             tombstone_check_at: options.now.time,

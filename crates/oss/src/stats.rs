@@ -64,6 +64,8 @@ pub struct OssStats {
     pub no_space_count: u64,
     pub lock_lost_count: u64,
     pub eviction_count: u64,
+    /// Objects that could not be read when they were listed.
+    pub unreadable_count: u64,
 }
 
 impl OssStats {

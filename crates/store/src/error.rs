@@ -54,6 +54,14 @@ impl StoreError {
 }
 
 impl StoreError {
+    /// Whether the call failed for want of descriptors or memory, which passes.
+    pub fn is_passing(&self) -> bool {
+        const ENOMEM: i32 = 12;
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        matches!(self, StoreError::Device { errno: ENOMEM | ENFILE | EMFILE, .. })
+    }
+
     /// The wire status that a server answers with.
     pub fn status(&self) -> base::Status {
         use base::Status;

@@ -125,7 +125,7 @@ impl OstRequest {
 pub struct ListedObject {
     pub object: ObjectId,
     pub size_bytes: u64,
-    /// When data last changed; `None` when a crash has left the data alone.
+    /// When data last changed; `None` when a crash has left the data alone, or when nothing can be read of them.
     pub stamp: Option<WallTime>,
 }
 

@@ -1,16 +1,18 @@
 //! Which objects there are, for an MDT that has lost work together with the client that did it.
 
-use crate::machine::{Effects, Oss};
+use crate::machine::{Effects, Oss, OssEvent};
 use crate::rows;
 use base::{Now, ObjectId, Status};
 use bytes::Bytes;
-use store::{MetaStore, ObjectStore};
+use store::{MetaStore, ObjectStore, StoreError};
 use target::Token;
 use wire::ost::ListedObject;
 use wire::{OstReply, Reply};
 
 /// Objects of one answer: some milliseconds of reading directories, and far less than a body may hold.
 const LISTED_MAX: usize = 512;
+/// Objects that cannot be read, and are told of. Where there are more, it is not about objects.
+const UNREADABLE_MAX: usize = 1000;
 
 impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     pub(super) fn op_list(
@@ -24,12 +26,40 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let next = page.last().copied();
         let mut listed = Vec::with_capacity(page.len());
         for object in page {
-            let stat = self.objects.stat(&object).map_err(|error| self.store_status(object, &error))?;
-            let Some(stat) = stat else { continue };
-            let stamp = rows::object(self.meta.as_ref(), &object)?.map(|row| row.stamp);
-            listed.push(ListedObject { object, size_bytes: stat.size_bytes, stamp });
+            listed.extend(self.listed(object)?);
         }
         self.answer(now, token, Reply::Ost(OstReply::Objects { listed, next }), Bytes::new(), effects);
         Ok(())
+    }
+
+    /// What can be said of an object; `None` if it is gone by now. Of one that cannot be read, that its bytes may have changed: its MDT
+    /// does not believe the size of its file then, or has it destroyed, and goes on to those behind it.
+    fn listed(&mut self, object: ObjectId) -> Result<Option<ListedObject>, Status> {
+        let damage = match self.objects.stat(&object) {
+            Ok(None) => return Ok(None),
+            Ok(Some(stat)) => match rows::object(self.meta.as_ref(), &object) {
+                Err(Status::Corrupt) => Status::Corrupt,
+                row => {
+                    let stamp = row?.map(|row| row.stamp);
+                    return Ok(Some(ListedObject { object, size_bytes: stat.size_bytes, stamp }));
+                }
+            },
+            Err(error @ (StoreError::Device { .. } | StoreError::CorruptObject { .. }))
+                if !error.is_passing() =>
+            {
+                error.status()
+            }
+            Err(error) => return Err(error.status()),
+        };
+        self.note_unreadable(object, damage);
+        Ok(Some(ListedObject { object, size_bytes: 0, stamp: None }))
+    }
+
+    /// Told once: each MDT asks, and asks again.
+    fn note_unreadable(&mut self, object: ObjectId, status: Status) {
+        if self.unreadable.len() < UNREADABLE_MAX && self.unreadable.insert(object) {
+            self.stats.unreadable_count += 1;
+            self.events.push(OssEvent::Corrupt { object, status });
+        }
     }
 }

@@ -3,8 +3,9 @@
 use crate::harness::{World, object};
 use base::limits::{BULK_BYTES_MAX, OBJECT_BYTES_MAX, REPLAY_REQUESTS_MAX};
 use base::{Advice, Endpoint, Extent, LockId, Status, TargetId};
+use oss::OssEvent;
 use rpc::import::Kind;
-use store::{ObjectStore, Reserve};
+use store::{MetaStore, ObjectStore, Reserve};
 use wire::mdt::Statfs;
 use wire::ost::ExtentOp;
 use wire::{LockMode, OstReply, OstRequest, Reply, Request};
@@ -313,6 +314,47 @@ fn tombstones_go_faster_than_they_come() {
     world.skip(oss::machine::TOMBSTONE_LIFE);
     world.pass(base::Duration::from_secs(120));
     assert_eq!(count(&world), 0);
+}
+
+#[test]
+fn an_object_that_cannot_be_read_keeps_none_behind_it_from_being_listed() {
+    const EIO: i32 = 5;
+    const EMFILE: i32 = 24;
+    let mut world = World::new();
+    let (client, mdt) = (world.client(1), world.mdt(0));
+    for number in 1..=4 {
+        world.lock_and_write(client, object(number), 0, &[1; 100]);
+    }
+    let list = |world: &mut World| {
+        let request = Request::Ost(OstRequest::ListObjects { after: None });
+        let answer = world.call(mdt, request, &[], Kind::Plain)?;
+        let Reply::Ost(OstReply::Objects { listed, next }) = answer.0 else { panic!("{answer:?}") };
+        assert_eq!(next, Some(object(4)));
+        Ok(listed.iter().map(|it| (it.object, it.size_bytes, it.stamp.is_some())).collect::<Vec<_>>())
+    };
+    let sound = |number| (object(number), 100, true);
+    let unknown = |number| (object(number), 0, false);
+    world.objects.set_unreadable(&object(2), Some(EMFILE));
+    assert_eq!(list(&mut world), Err(Status::Io), "that passes");
+    world.objects.set_unreadable(&object(2), Some(EIO));
+    let mut batch = store::Batch::new();
+    batch.put(oss::rows::OBJECTS, &object(3).key(), b"damaged");
+    world.sync();
+    world.meta.apply(world.meta.applied().next(), &batch).expect("a row");
+    world.meta.sync();
+    world.kill();
+    world.start();
+    world.pass(base::Duration::from_secs(10));
+    let told_of = |world: &World, number| {
+        let is_it = |event: &&OssEvent| matches!(event, OssEvent::Corrupt { object: of, .. } if *of == object(number));
+        world.events.iter().filter(is_it).count()
+    };
+    for _ in 0..3 {
+        assert_eq!(list(&mut world), Ok(vec![sound(1), unknown(2), unknown(3), sound(4)]));
+        assert_eq!((2..=3).map(|number| told_of(&world, number)).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(world.oss().stats().unreadable_count, 2);
+    }
+    assert_eq!(told_of(&world, 1) + told_of(&world, 4), 0);
 }
 
 #[test]

@@ -68,6 +68,7 @@ struct State {
     capacity_bytes: u64,
     rotten: BTreeSet<(ObjectId, u64)>,
     emptied: BTreeSet<ObjectId>,
+    unreadable: BTreeMap<ObjectId, i32>,
     full: bool,
     low: bool,
     device: Device,
@@ -88,6 +89,7 @@ impl Default for State {
             capacity_bytes: 1 << 40,
             rotten: BTreeSet::new(),
             emptied: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
             full: false,
             low: false,
             device: Device::default(),
@@ -129,6 +131,15 @@ impl MemoryObjects {
     /// Somebody cuts all of an object's file away. Only questions for its size tell.
     pub fn empty(&self, id: &ObjectId) {
         self.state().emptied.insert(*id);
+    }
+
+    /// From now on the device answers with this error to who asks for the object, or removes it; or with none.
+    pub fn set_unreadable(&self, id: &ObjectId, errno: Option<i32>) {
+        let mut state = self.state();
+        match errno {
+            Some(errno) => drop(state.unreadable.insert(*id, errno)),
+            None => drop(state.unreadable.remove(id)),
+        }
     }
 
     /// Power failure: `keep` says for each mutation that no sync covered, in order, what the device has of it.
@@ -229,6 +240,10 @@ fn mutate(objects: &mut Objects, id: ObjectId, mutation: &Mutation) {
 }
 
 impl State {
+    fn check_readable(&self, id: &ObjectId, operation: &'static str) -> Result<(), StoreError> {
+        self.unreadable.get(id).map_or(Ok(()), |errno| Err(StoreError::Device { operation, errno: *errno }))
+    }
+
     fn sync(&mut self) {
         if self.device.sync(!self.unsynced.is_empty()).is_err() {
             return;
@@ -414,6 +429,7 @@ impl ObjectStore for MemoryObjects {
 
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {
         let state = self.state();
+        state.check_readable(id, "stat an object")?;
         if state.emptied.contains(id) {
             return Ok(Some(ObjectStat::default()));
         }
@@ -427,6 +443,7 @@ impl ObjectStore for MemoryObjects {
     fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError> {
         let mut state = self.state();
         state.device.check_sound()?;
+        state.check_readable(id, "remove an object")?;
         let existed = state.objects.contains_key(id);
         if existed {
             state.heal(id, Extent::WHOLE);
