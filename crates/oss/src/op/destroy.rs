@@ -35,12 +35,17 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }
         let mut batch = Batch::new();
         let destroyed_at = self.steady_wall(now);
+        let mut refused = Ok(());
         for object in objects {
-            self.objects.destroy(object).map_err(|error| self.store_status(*object, &error))?;
+            // One that cannot be removed keeps none behind it; all are asked for again.
+            if let Err(error) = self.objects.destroy(object) {
+                refused = Err(self.store_status(*object, &error));
+            }
             batch.delete(rows::OBJECTS, &object.key());
             batch.delete(rows::BORN, &object.key());
             rows::put(&mut batch, rows::TOMBSTONES, &object.key(), &TombstoneRow { destroyed_at });
         }
+        refused?;
         self.stats.destroy_count += objects.len() as u64;
         // The core has answered an error itself.
         let _ = self.commit(now, token, batch, CommitReply::WhenDurable, effects);

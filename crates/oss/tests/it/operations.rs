@@ -358,6 +358,24 @@ fn an_object_that_cannot_be_read_keeps_none_behind_it_from_being_listed() {
 }
 
 #[test]
+fn an_object_that_cannot_be_removed_keeps_none_behind_it() {
+    const EIO: i32 = 5;
+    let mut world = World::new();
+    let (client, mdt) = (world.client(1), world.mdt(0));
+    for number in 1..=3 {
+        world.lock_and_write(client, object(number), 0, &[1; 100]);
+    }
+    let all = Request::Ost(OstRequest::Destroy { objects: (1..=3).map(object).collect() });
+    world.objects.set_unreadable(&object(2), Some(EIO));
+    assert_eq!(world.call(mdt, all.clone(), &[], Kind::Modifying).map(drop), Err(Status::Io));
+    assert_eq!(world.objects.list(None, 10), Ok(vec![object(2)]));
+    world.objects.set_unreadable(&object(2), None);
+    assert_eq!(world.call(mdt, all, &[], Kind::Modifying).map(drop), Ok(()));
+    assert_eq!(world.objects.list(None, 10), Ok(vec![]));
+    assert_eq!(world.oss().stats().destroy_count, 3);
+}
+
+#[test]
 fn seek_finds_data_and_holes() {
     let mut world = World::new();
     let client = world.client(1);
