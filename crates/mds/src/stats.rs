@@ -38,6 +38,8 @@ pub struct Stats {
     pub cross_mdt: u64,
     pub objects_destroyed: u64,
     pub evictions: u64,
+    /// Files with damaged rows, whose objects were not compared with them.
+    pub damaged_files: u64,
 }
 
 impl Stats {

@@ -14,7 +14,7 @@ use ldlm::{Claimed, Need, OpId};
 use rpc::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{Batch, MetaStore};
+use store::{Batch, MetaStore, StoreError, Table};
 use target::Gone;
 use wire::ost::ListedObject;
 use wire::{OstReply, OstRequest, Reply, Request};
@@ -23,6 +23,18 @@ use wire::{OstReply, OstRequest, Reply, Request};
 const BEGIN_AFTER: Duration = limits::CALLBACK_DEADLINE;
 /// After an OST could not, or when an inode was held by an operation of another MDT.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Files with damaged rows that are told of. Where there are more, somebody checks the target anyway.
+const DAMAGED_MAX: usize = 1000;
+
+/// What the rows of a file come to for one of its objects.
+enum Found {
+    Fit,
+    /// The size is not that of the object.
+    Unfit,
+    /// There is no such file.
+    Gone,
+}
 
 /// How far the comparison has come.
 #[derive(Debug, Default)]
@@ -33,6 +45,8 @@ pub(super) struct Strays {
     to_ask: BTreeMap<u16, (Time, Option<ObjectId>)>,
     /// OSTs whose answer is awaited, and what they were asked for.
     asked: BTreeMap<u16, Option<ObjectId>>,
+    /// Files of which a row is damaged, so that nothing is known of their objects. They stay as they are.
+    damaged: BTreeSet<Fid>,
     /// Inodes whose attributes are being taken back from clients.
     claims: BTreeMap<OpId, (Fid, Vec<Need>)>,
 }
@@ -128,7 +142,10 @@ impl<M: MetaStore> Mds<M> {
         let mut batch = Batch::new();
         batch.delete(rows::STATE, rows::STRAYS_KEY);
         match self.core.apply_internal(batch) {
-            Ok(_) => self.strays.before = None,
+            Ok(_) => {
+                self.strays.before = None;
+                self.strays.damaged.clear();
+            }
             Err(error) => failed("a comparison was not ended", Fid::default(), error.status(), out),
         }
     }
@@ -153,31 +170,74 @@ impl<M: MetaStore> Mds<M> {
             if self.cross.is_inode_frozen(fid) {
                 return Err(Status::Busy);
             }
-            let tx = crate::tx::Tx::new(&**self.core.store());
-            match tx.inode(fid)? {
-                // Another MDT has the file now, and has its objects adopted.
-                None if tx.get(rows::MOVED, &fid.key())?.is_some() => {}
-                None => gone.entry((fid, component)).or_default().push(stripe),
-                Some(inode) if !is_fit(&inode, listed) => drop(unfit.insert(fid)),
-                Some(_) => {}
+            match self.found(listed) {
+                Ok(Found::Fit) => {}
+                Ok(Found::Unfit) => drop(unfit.insert(fid)),
+                Ok(Found::Gone) => gone.entry((fid, component)).or_default().push(stripe),
+                Err(Status::Corrupt) => self.pass_over(fid, out),
+                Err(status) => return Err(status),
             }
         }
-        self.destroy_strays(ost, gone)?;
+        self.destroy_strays(ost, gone, out)?;
         for fid in unfit {
             self.doubt_size(now, fid, out);
         }
         Ok(())
     }
 
-    fn destroy_strays(&mut self, ost: u16, gone: BTreeMap<(Fid, u32), Vec<u32>>) -> Result<(), Status> {
+    /// # Errors
+    /// `Corrupt` for a damaged row; else that of the store.
+    fn found(&self, listed: &ListedObject) -> Result<Found, Status> {
+        let key = listed.object.fid.key();
+        let Some(inode) = self.sound_row(rows::INODES, &key)? else {
+            // Another MDT has the file now, and has its objects adopted.
+            let is_moved = self.sound_row(rows::MOVED, &key)?.is_some();
+            return Ok(if is_moved { Found::Fit } else { Found::Gone });
+        };
+        Ok(if is_fit(&rows::decode(&inode)?, listed) { Found::Fit } else { Found::Unfit })
+    }
+
+    fn sound_row(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+        self.core.store().get(table, key).map_err(|error| match error {
+            StoreError::CorruptRow { .. }
+            | StoreError::UnknownRow { .. }
+            | StoreError::CorruptIndex { .. } => Status::Corrupt,
+            error => error.status(),
+        })
+    }
+
+    /// Those behind its objects are not to wait until somebody has repaired it. Told once: objects are asked for again.
+    fn pass_over(&mut self, fid: Fid, out: &mut Vec<Output>) {
+        if self.strays.damaged.len() < DAMAGED_MAX && self.strays.damaged.insert(fid) {
+            self.stats.damaged_files += 1;
+            failed(
+                "objects of a file with a damaged row were not compared with it",
+                fid,
+                Status::Corrupt,
+                out,
+            );
+        }
+    }
+
+    fn destroy_strays(
+        &mut self,
+        ost: u16,
+        gone: BTreeMap<(Fid, u32), Vec<u32>>,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Status> {
         let mut batch = Batch::new();
         let mut keys = Vec::new();
         for ((fid, component), stripes) in gone {
             let key = rows::destroy_key(ost, fid, component);
             // With a row they are on their way.
-            if self.core.store().get(rows::DESTROYS, &key).map_err(|error| error.status())?.is_none() {
-                batch.put(rows::DESTROYS, &key, &rows::encode(&Destroy { stripes }));
-                keys.push(key);
+            match self.sound_row(rows::DESTROYS, &key) {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    batch.put(rows::DESTROYS, &key, &rows::encode(&Destroy { stripes }));
+                    keys.push(key);
+                }
+                Err(Status::Corrupt) => self.pass_over(fid, out),
+                Err(status) => return Err(status),
             }
         }
         if !keys.is_empty() {

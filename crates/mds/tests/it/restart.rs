@@ -2,7 +2,9 @@
 
 use crate::harness::{self, World, entry_of, fid_of, new, user};
 use base::{Endpoint, Fid, ObjectId, Status, TargetId, WallTime};
+use mds::{MdsEvent, rows};
 use std::collections::BTreeSet;
+use store::{Batch, MetaStore};
 use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, LayoutHint, NewNode};
 use wire::ost::ListedObject;
@@ -147,6 +149,49 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
     assert!(world.getattr(0, whole).unwrap().is_size_known);
     assert_eq!(world.destroyed, BTreeSet::from([object(lost)]));
     world.check_consistent();
+}
+
+/// Its row fails its checksum, or holds what nobody can read.
+#[test]
+fn a_damaged_inode_keeps_no_object_behind_it_from_being_compared() {
+    for is_rotten in [true, false] {
+        let mut world = World::new(1, 2);
+        let (damaged, cut) = (world.mkfile(Fid::ROOT, "damaged"), world.mkfile(Fid::ROOT, "cut"));
+        for file in [damaged, cut] {
+            write_100_bytes(&mut world, file);
+        }
+        world.getattr(1, cut).unwrap();
+        world.servers[0].is_synced = false;
+        let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
+        request.open = Some(world.open_args(1, true));
+        let of = world.start(1, 0, MdtRequest::Create(request));
+        let lost = fid_of(&world.result(1, of).unwrap().unwrap());
+        let object = |fid| ObjectId { fid, component: 1, stripe: 0 };
+        let listed = |fid| ListedObject { object: object(fid), size_bytes: 7, stamp: Some(WallTime(1)) };
+        world.listed = [damaged, cut, lost].map(listed).to_vec();
+        assert!(damaged < cut && cut < lost);
+        world.set_cut(1, 0, true);
+        world.servers[0].is_synced = true;
+        world.crash(0, 0);
+        let is_started = world.tamper(0, |store| {
+            if is_rotten {
+                assert!(store.rot(rows::INODES, &damaged.key()));
+                return;
+            }
+            let mut batch = Batch::new();
+            batch.put(rows::INODES, &damaged.key(), b"no such row");
+            store.apply(store.applied().next(), &batch).unwrap();
+        });
+        assert!(is_started);
+        world.pass_seconds(62 + 35);
+        assert!(!world.getattr(0, cut).unwrap().is_size_known, "it is behind a damaged one");
+        assert_eq!(world.destroyed, BTreeSet::from([object(lost)]));
+        let is_told = |event: &&MdsEvent| matches!(event, MdsEvent::Failed { what, fid, .. } if what.contains("not compared") && *fid == damaged);
+        assert_eq!(world.events.iter().filter(is_told).count(), 1);
+        assert_eq!(world.servers[0].mds.stats().damaged_files, 1);
+        let row = world.servers[0].store.get(rows::STATE, rows::STRAYS_KEY).unwrap();
+        assert_eq!(row, None, "the comparison has an end");
+    }
 }
 
 /// A recovery has lost client 1 with what it had done. Then the power fails, and the log has the first `kept_count` of the rows that the
