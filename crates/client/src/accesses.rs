@@ -58,7 +58,7 @@ impl State {
             return;
         }
         let known = self.cached_attr(fid);
-        let now = self.stamp();
+        let now = self.clock_of(target);
         // Whatever is known of the inode was there before, whatever the clocks say.
         let seen = self.nodes.by_fid(fid).and_then(|node| node.attr()).map(|attr| attr.ctime);
         let at = WallTime(now.0.max(seen.map_or(0, |ctime| ctime.0.saturating_add(1))));

@@ -476,7 +476,7 @@ impl State {
             return None;
         }
         self.note_data_change(file.fid);
-        let stamp = self.stamp();
+        let stamp = self.stamp(file.fid);
         let mut due = Vec::new();
         for piece in pieces {
             let pin = *pins.get(&piece.stripe)?;

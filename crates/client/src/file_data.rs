@@ -5,7 +5,7 @@ use crate::advisory::Advisory;
 use crate::opened::OpenedData;
 use crate::pages::Pages;
 use crate::seldom::{Bare, Seldom};
-use base::{Epoch, LockId, TargetId, Time, Transno};
+use base::{Epoch, LockId, TargetId, Time, Transno, WallTime};
 use wire::ost::ObjectAttr;
 
 /// What the objects of a file said, by stripe. True as long as they are `at_rest`, but for what is kept back here or on its way after that.
@@ -56,6 +56,8 @@ pub(crate) struct FileData {
     pub(crate) is_contended: bool,
     /// When the write-back lock was last asked for.
     pub(crate) write_back_asked_at: Time,
+    /// The last one that this client has given out.
+    pub(crate) last_stamp: WallTime,
     /// Handles for writing through the page cache (hazard 3.5).
     pub(crate) cached_writer_count: u32,
     /// All handles for writing.
@@ -84,6 +86,7 @@ impl Bare for FileData {
         refused_read: None,
         is_contended: false,
         write_back_asked_at: Time::ZERO,
+        last_stamp: WallTime(0),
         cached_writer_count: 0,
         writer_count: 0,
         late_answers_void_under: None,

@@ -52,6 +52,7 @@ mod recovery;
 mod reports;
 mod seldom;
 mod small_bytes;
+mod stamps;
 mod state;
 mod stored;
 mod telling;

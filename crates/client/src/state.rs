@@ -211,7 +211,6 @@ pub(crate) struct State {
     pub(crate) enqueues: BTreeMap<(ObjectId, LockMode), Vec<Sender<()>>>,
     /// Targets that are probed now, with what is known already.
     pub(crate) probes: BTreeMap<TargetId, TargetProbe>,
-    pub(crate) last_stamp: i64,
     pub(crate) last_trace: u64,
     pub(crate) is_draining: bool,
     /// Whether xattrs are kept under their inode's lock.
@@ -288,7 +287,6 @@ impl State {
             to_revive: Vec::new(),
             enqueues: BTreeMap::new(),
             probes: BTreeMap::new(),
-            last_stamp: 0,
             last_trace: 0,
             is_draining: false,
             is_caching_xattrs: true,
@@ -433,15 +431,6 @@ impl State {
     /// So many, one after the other.
     pub(crate) fn offer_many(&mut self, target: TargetId, count: u32) -> Option<LockId> {
         Some(self.connections.get_mut(&target)?.locks.allocate_many(count))
-    }
-
-    /// Time of a write as the servers' clocks have it; rises strictly, so that stamps tell the later write.
-    pub(crate) fn stamp(&mut self) -> base::WallTime {
-        let connection = self.connections.get(&TargetId::mdt(0));
-        let theirs = connection.and_then(|connection| connection.import.target_wall(self.now.time));
-        let now = theirs.unwrap_or(self.now.wall);
-        self.last_stamp = now.0.max(self.last_stamp.saturating_add(1));
-        base::WallTime(self.last_stamp)
     }
 
     pub(crate) fn event(&mut self, event: Event) {

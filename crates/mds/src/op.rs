@@ -270,10 +270,16 @@ impl Cx<'_> {
     }
 
     pub fn set_mtime(&self, inode: &mut Inode, mtime: WallTime) {
+        self.set_mtime_up_to(inode, mtime, None);
+    }
+
+    /// The same with the last word about data up to `stamp`; otherwise about those of now, as the clock here says. A client's clock is the one
+    /// that data have their stamps of, and a replay tells of then.
+    pub fn set_mtime_up_to(&self, inode: &mut Inode, mtime: WallTime, stamp: Option<WallTime>) {
         inode.attr.mtime = mtime;
         // Stamps rise, also when the clock does not.
         let after_last = WallTime(inode.attr.mtime_stamp.0.saturating_add(1));
-        inode.attr.mtime_stamp = self.now.max(after_last);
+        inode.attr.mtime_stamp = stamp.unwrap_or(self.now).max(after_last);
     }
 
     /// Puts a name into a directory, which the caller stores afterwards.
@@ -539,8 +545,9 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         MdtRequest::Lookup { parent, name, want } => read::lookup(cx, *parent, name, *want),
         MdtRequest::Getattr { fid, want } => read::getattr(cx, *fid, *want),
         MdtRequest::Readlink { fid } => read::readlink(cx, *fid),
-        MdtRequest::Setattr { fid, set, creds, handle, want } => {
-            attrs::run(cx, *fid, attrs::Args { set, creds, handle: *handle }, *want)
+        MdtRequest::Setattr { fid, set, creds, handle, want, stamp } => {
+            let args = attrs::Args { set, creds, handle: *handle, stamp: *stamp };
+            attrs::run(cx, *fid, args, *want)
         }
         MdtRequest::Create(create) => create::run(cx, create),
         MdtRequest::MakeStriped { create, striping, stripes } => stripes::make(cx, create, striping, stripes),

@@ -182,8 +182,20 @@ pub enum MdtRequest {
     Lookup { parent: Fid, name: Vec<u8>, want: LockWant } = 1,
     /// -> Entry
     Getattr { fid: Fid, want: LockWant } = 2,
-    /// -> Entry
-    Setattr { fid: Fid, set: SetAttr, creds: Credentials, handle: Option<OpenHandle>, want: LockWant } = 3,
+    /// `stamp`, where it sets `mtime` or the size: of data with a stamp up to this one, the time that is set is the later word, and of
+    /// data with a later one it is not. -> Entry
+    Setattr {
+        fid: Fid,
+        set: SetAttr,
+        creds: Credentials,
+        handle: Option<OpenHandle>,
+        want: LockWant,
+        #[borsh(
+            serialize_with = "crate::data_stamp::serialize",
+            deserialize_with = "crate::data_stamp::deserialize"
+        )]
+        stamp: Option<WallTime>,
+    } = 3,
     /// -> Entry
     Create(CreateRequest) = 4,
     /// -> Removed

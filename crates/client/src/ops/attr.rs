@@ -16,7 +16,9 @@ use crate::ops::cut::cut_back;
 use crate::ops::io::{File, check_end};
 use crate::ops::{inode_of, root};
 use crate::state::State;
-use base::{Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Version};
+use base::{
+    Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Version, WallTime,
+};
 pub(crate) use lookup::{lookup, prefetch};
 use rpc::Kind;
 pub(crate) use settling::{ToldEpoch, report_size};
@@ -312,6 +314,7 @@ async fn send_setattr(
     let target = mdt_of(fid)?;
     let want =
         ctx.with(|state| LockWant { inode: state.want_inode(target, Some(fid)), ..LockWant::default() });
+    let stamp = stamp_of(ctx, fid, &set).await;
     let reply = ctx
         .mdt_as(who, fid, Kind::Modifying, |creds| MdtRequest::Setattr {
             fid,
@@ -319,6 +322,7 @@ async fn send_setattr(
             creds: Credentials { groups: groups.clone().or(creds.groups), ..creds },
             handle,
             want,
+            stamp,
         })
         .await?;
     let MdtReply::Entry(entry) = reply else { return Err(Status::ProtocolError) };
@@ -327,6 +331,21 @@ async fn send_setattr(
         state.see_entry(&entry);
     });
     Ok(())
+}
+
+/// Up to which data it speaks, where it does: all that there were, whoever has written them.
+async fn stamp_of(ctx: &Ctx, fid: Fid, set: &SetAttr) -> Option<WallTime> {
+    let is_file = ctx.with(|state| {
+        let attr = state.nodes.by_fid(fid).and_then(Node::attr);
+        attr.is_none_or(|attr| attr.file_type == FileType::Regular)
+    });
+    if !is_file || (set.mtime.is_none() && set.size_bytes.is_none()) {
+        return None;
+    }
+    // Who cuts it has all of it locked, and its objects know of that.
+    let told = if set.mtime.is_some() { current_attr(ctx, fid).await.ok() } else { None };
+    let after = told.map_or(WallTime(0), |attr| WallTime(attr.mtime_stamp.0.saturating_add(1)));
+    Some(ctx.with(|state| state.next_stamp(fid)).max(after))
 }
 
 async fn check_is_file(ctx: &Ctx, fid: Fid) -> Outcome<()> {

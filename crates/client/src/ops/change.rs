@@ -107,7 +107,7 @@ async fn send_changes(
     op: ExtentOp,
     pins: BTreeMap<u32, Pin>,
 ) -> Outcome<()> {
-    let stamp = ctx.with(|state| state.stamp());
+    let stamp = ctx.with(|state| state.stamp(file.fid));
     let mut requests = Vec::with_capacity(changes.len());
     for (stripe, extent) in changes {
         let pin = *pins.get(stripe).ok_or(Status::Io)?;

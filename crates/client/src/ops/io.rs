@@ -415,7 +415,7 @@ async fn write_asking(
     lock_use: LockUse,
 ) -> Outcome<()> {
     let object = file.layout.object(piece.stripe);
-    let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
+    let (stamp, before) = ctx.with(|state| (state.stamp(file.fid), state.data_changed_at(file.fid)));
     let movement = Movement {
         fid: file.fid,
         extent: Extent::at(piece.file_offset_bytes, piece.object_extent.byte_count()),
@@ -519,7 +519,7 @@ async fn send_pieces(
     pins: &mut BTreeMap<u32, Pin>,
     hold: Hold,
 ) -> (u64, Outcome<Option<Written>>) {
-    let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
+    let (stamp, before) = ctx.with(|state| (state.stamp(file.fid), state.data_changed_at(file.fid)));
     let mut results = Vec::with_capacity(pieces.len());
     let mut written_bytes = 0;
     for piece in pieces {

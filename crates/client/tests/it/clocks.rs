@@ -2,8 +2,8 @@
 
 use crate::world::{TOP, World};
 use base::limits::{LEASE_RENEWAL, RECOVERY_WINDOW};
-use base::{Duration, TargetId, WallTime};
-use client::{Event, Input};
+use base::{Duration, SetTime, TargetId, WallTime};
+use client::{Call, Event, Input, SetattrCall};
 
 const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
@@ -88,6 +88,96 @@ fn servers_may_have_another_time_after_a_restart() {
     }
     assert_eq!(world.attr(1, file.0).size_bytes, 12);
     assert!(!is_evicted(&world));
+}
+
+/// Times that a program may set: one of long ago, and one that no clock here comes to.
+const SET: [WallTime; 2] = [WallTime(1_000_000_000_000_000_000), WallTime(2_500_000_000_000_000_000)];
+
+fn set_mtime(world: &mut World, mount: usize, node: u64, to: WallTime) {
+    let set = SetattrCall { mtime: Some(SetTime::To(to)), ..SetattrCall::default() };
+    assert!(world.call(mount, Call::Setattr { node, set }).is_ok());
+}
+
+fn mtime(world: &mut World, mount: usize, node: u64) -> WallTime {
+    world.attr(mount, node).mtime
+}
+
+/// The file is closed, and its size and times are known to its MDT.
+fn settle(world: &mut World, file: (u64, u64)) {
+    world.release(0, file);
+    world.pass(Duration::from_secs(5));
+    assert!(world.attr(0, file.0).is_size_known);
+}
+
+/// The clock of the MDT is set between a session and what is told in it.
+#[test]
+fn a_time_that_is_set_stands_over_what_was_written_before() {
+    for (by_ns, to) in [-HOURS_NS, HOURS_NS].into_iter().flat_map(|by_ns| SET.map(|to| (by_ns, to))) {
+        let mut world = World::new(1, 1, 2);
+        let file = world.create(0, TOP, "f");
+        world.set_server_clocks(by_ns);
+        world.pass(Duration::from_secs(1));
+        assert_eq!(world.write(0, file, 0, b"before"), Ok(6));
+        set_mtime(&mut world, 0, file.0, to);
+        assert_eq!(mtime(&mut world, 0, file.0), to, "clock set by {by_ns}");
+        settle(&mut world, file);
+        let node = world.lookup(1, TOP, "f").expect("it was made").node;
+        assert_eq!([0, 1].map(|mount| mtime(&mut world, mount, node)), [to; 2], "clock set by {by_ns}");
+    }
+}
+
+#[test]
+fn what_is_written_after_a_time_was_set_is_newer() {
+    for (by_ns, to) in [-HOURS_NS, HOURS_NS].into_iter().flat_map(|by_ns| SET.map(|to| (by_ns, to))) {
+        let mut world = World::new(1, 1, 2);
+        let file = world.create(0, TOP, "f");
+        world.set_server_clocks(by_ns);
+        set_mtime(&mut world, 0, file.0, to);
+        assert_eq!(mtime(&mut world, 0, file.0), to);
+        assert_eq!(world.write(0, file, 0, b"after"), Ok(5));
+        assert_ne!(mtime(&mut world, 0, file.0), to, "clock set by {by_ns}");
+        // And the next time it is set.
+        set_mtime(&mut world, 0, file.0, to);
+        assert_eq!(world.write(0, file, 5, b" and after"), Ok(10));
+        settle(&mut world, file);
+        let node = world.lookup(1, TOP, "f").expect("it was made").node;
+        assert!([0, 1].map(|mount| mtime(&mut world, mount, node)).iter().all(|mtime| *mtime != to));
+    }
+}
+
+/// Of clients whose sessions have other ideas of the time.
+#[test]
+fn a_time_that_another_client_sets_stands_over_what_was_written_before() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    world.set_server_clocks(-HOURS_NS);
+    world.add_mount(2);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.write(0, file, 0, b"hours ahead"), Ok(11));
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    set_mtime(&mut world, 1, node, SET[0]);
+    assert_eq!([0, 1].map(|mount| mtime(&mut world, mount, node)), [SET[0]; 2]);
+    settle(&mut world, file);
+    assert_eq!([0, 1].map(|mount| mtime(&mut world, mount, node)), [SET[0]; 2]);
+}
+
+/// The MDT hears of the time that was set after a restart, when it is later than what was written.
+#[test]
+fn a_time_that_is_set_again_for_a_restarted_mdt_is_no_later_than_it_was() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"before"), Ok(6));
+    world.sync();
+    world.is_syncing = false;
+    set_mtime(&mut world, 0, file.0, SET[0]);
+    assert_eq!(world.write(0, file, 0, b"after "), Ok(6));
+    world.lose_power(MDT);
+    world.is_syncing = true;
+    world.input(0, Input::ConnectionLost(MDT));
+    world.pass(Duration::from_secs(5));
+    assert_ne!(mtime(&mut world, 0, file.0), SET[0]);
+    settle(&mut world, file);
+    assert_ne!(mtime(&mut world, 0, file.0), SET[0]);
 }
 
 /// Sessions, leases, locks, grants and syncs: none of them looks at the calendar.

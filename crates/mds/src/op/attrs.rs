@@ -4,7 +4,7 @@ use super::{Cx, Stop, entry_reply, stripes};
 use crate::access::{self, SET_GID, WRITE};
 use crate::acl::{self, Acl};
 use crate::rows::{self, Inode};
-use base::{Fid, FileType, OpenHandle, SetAttr, SetTime, Status};
+use base::{Fid, FileType, OpenHandle, SetAttr, SetTime, Status, WallTime};
 use wire::MdtReply;
 use wire::lock::LockWant;
 use wire::mdt::Credentials;
@@ -16,6 +16,8 @@ pub struct Args<'a> {
     pub creds: &'a Credentials,
     /// Through this open file: its mode of opening is the permission to cut it.
     pub handle: Option<OpenHandle>,
+    /// The last data that the time which is set speaks of.
+    pub stamp: Option<WallTime>,
 }
 
 /// # Errors
@@ -78,7 +80,7 @@ fn set_size(cx: &mut Cx, inode: &mut Inode, args: Args, size_bytes: u64) -> Resu
     inode.attr.block_count = inode.attr.block_count.min(size_bytes.div_ceil(4096).saturating_mul(8));
     inode.attr.size_bytes = size_bytes;
     if args.set.mtime.is_none() {
-        cx.set_mtime(inode, cx.now);
+        cx.set_mtime_up_to(inode, cx.now, args.stamp);
     }
     Ok(())
 }
@@ -161,7 +163,7 @@ fn set_times(cx: &mut Cx, inode: &mut Inode, args: Args) -> Result<(), Status> {
         inode.attr.atime = time_of(*atime);
     }
     if let Some(mtime) = mtime {
-        cx.set_mtime(inode, time_of(*mtime));
+        cx.set_mtime_up_to(inode, time_of(*mtime), args.stamp);
     }
     Ok(())
 }

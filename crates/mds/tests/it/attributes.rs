@@ -9,7 +9,7 @@ use wire::mdt::{Credentials, LayoutHint, NewNode, OpenArgs};
 use wire::{MdtReply, MdtRequest};
 
 fn setattr(fid: Fid, set: SetAttr, creds: Credentials) -> MdtRequest {
-    MdtRequest::Setattr { fid, set, creds, handle: None, want: LockWant::default() }
+    MdtRequest::Setattr { fid, set, creds, handle: None, want: LockWant::default(), stamp: None }
 }
 
 fn owned_by(world: &mut World, name: &str, uid: u32, permissions: u32) -> Fid {

@@ -120,7 +120,14 @@ fn groups_that_forbid_are_asked_for_where_the_directory_is_on_another_mdt() {
     let mut world = World::new(2, 1);
     let set = |world: &mut World, fid: Fid, permissions, gid| {
         let set = SetAttr { permissions: Some(permissions), gid: Some(gid), ..SetAttr::default() };
-        let request = MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: Default::default() };
+        let request = MdtRequest::Setattr {
+            fid,
+            set,
+            creds: ROOT,
+            handle: None,
+            want: Default::default(),
+            stamp: None,
+        };
         world.ask(0, fid.mdt_index().unwrap(), request).unwrap();
     };
     let (here, there) = (world.mkdir(Fid::ROOT, "here"), mkdir_on(&mut world, Fid::ROOT, "there", 1));

@@ -19,7 +19,7 @@ struct Scene {
 
 fn chmod(fid: Fid, permissions: u32) -> MdtRequest {
     let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-    MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default() }
+    MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default(), stamp: None }
 }
 
 fn scene(mdt_count: u16) -> Scene {

@@ -58,7 +58,7 @@ fn scene_of_one_evicted_and_cut_off(is_restarted: bool) -> Scene {
 
 fn chmod(fid: Fid) -> MdtRequest {
     let set = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
-    MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default() }
+    MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default(), stamp: None }
 }
 
 fn may_be_written(world: &mut World, file: Fid) -> bool {

@@ -60,7 +60,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
     let mdt = vec![
         MdtRequest::Lookup { parent: dir, name: name(), want },
         MdtRequest::Getattr { fid: file, want },
-        MdtRequest::Setattr { fid: file, set, creds: ROOT, handle: Some(OpenHandle(3)), want },
+        MdtRequest::Setattr { fid: file, set, creds: ROOT, handle: Some(OpenHandle(3)), want, stamp: None },
         MdtRequest::Create(create),
         MdtRequest::Create(new(dir, "z", NewNode::Symlink { target: b"t".to_vec() })),
         MdtRequest::Unlink { parent: dir, name: name(), creds: ROOT },

@@ -61,7 +61,14 @@ fn a_modification_waits_until_the_lock_is_back() {
     world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
     world.clients[1].is_polite = false;
     let set = base::SetAttr { permissions: Some(0o600), ..base::SetAttr::default() };
-    let chmod = MdtRequest::Setattr { fid: file, set, creds: ROOT, handle: None, want: Default::default() };
+    let chmod = MdtRequest::Setattr {
+        fid: file,
+        set,
+        creds: ROOT,
+        handle: None,
+        want: Default::default(),
+        stamp: None,
+    };
     let waiting = world.start(0, 0, chmod);
     world.pass_seconds(3);
     assert_eq!(world.result(0, waiting), None);
@@ -270,6 +277,7 @@ fn a_childrens_lock_goes_when_somebody_else_changes_a_name_or_a_child() {
         creds: ROOT,
         handle: None,
         want: Default::default(),
+        stamp: None,
     };
     let unlink = |parent, name: &str| MdtRequest::Unlink { parent, name: name.into(), creds: ROOT };
     let changes = [

@@ -91,6 +91,7 @@ fn a_truncate_is_known_when_it_is_durable_unless_somebody_writes() {
         creds: ROOT,
         handle,
         want: LockWant::default(),
+        stamp: None,
     };
     let attr = attr_of(&world.ask(0, 0, truncate(None)).unwrap()).clone();
     assert_eq!((attr.size_bytes, attr.is_size_known), (10, false), "a crash may still take the cut back");
@@ -107,7 +108,8 @@ fn a_program_that_runs_is_not_written() {
     let file = world.mkfile(Fid::ROOT, "f");
     let chmod = SetAttr { permissions: Some(0o755), ..SetAttr::default() };
     let want = LockWant::default();
-    world.ask(0, 0, MdtRequest::Setattr { fid: file, set: chmod, creds: ROOT, handle: None, want }).unwrap();
+    let chmod = MdtRequest::Setattr { fid: file, set: chmod, creds: ROOT, handle: None, want, stamp: None };
+    world.ask(0, 0, chmod).unwrap();
     let run = OpenArgs { handle: OpenHandle(900), read: true, write: false, execute: true };
     let write = OpenArgs { handle: OpenHandle(901), read: false, write: true, execute: false };
     let open = |open| MdtRequest::Open {

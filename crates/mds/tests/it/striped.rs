@@ -232,7 +232,7 @@ fn a_directory_moves_between_stripes_without_a_new_parent() {
 
 fn setattr(world: &mut World, fid: Fid, set: SetAttr) -> Result<MdtReply, Status> {
     let want = LockWant::default();
-    let request = MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want };
+    let request = MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want, stamp: None };
     world.ask(0, fid.mdt_index().unwrap(), request)
 }
 

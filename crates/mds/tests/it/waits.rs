@@ -80,7 +80,7 @@ fn an_operation_over_two_mdts_waits_for_one_sync_and_causes_one() {
     let striped = make(&mut world, Fid::ROOT, "striped", 0, &[0, 1]).unwrap()[0];
     let set = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
     let want = LockWant::default();
-    let chmod = MdtRequest::Setattr { fid: striped, set, creds: ROOT, handle: None, want };
+    let chmod = MdtRequest::Setattr { fid: striped, set, creds: ROOT, handle: None, want, stamp: None };
     for (what, request) in [
         ("link", link(f, Fid::ROOT, "link")),
         ("unlink", unlink(Fid::ROOT, "link")),
@@ -113,8 +113,14 @@ fn each_of_two_participants_syncs_once_before_the_answer() {
     world.mkfile(Fid::ROOT, "old");
     let striped = make(&mut world, Fid::ROOT, "striped", 0, &[0, 1, 2]).unwrap()[0];
     let set = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
-    let chmod =
-        MdtRequest::Setattr { fid: striped, set, creds: ROOT, handle: None, want: LockWant::default() };
+    let chmod = MdtRequest::Setattr {
+        fid: striped,
+        set,
+        creds: ROOT,
+        handle: None,
+        want: LockWant::default(),
+        stamp: None,
+    };
     for (what, request) in [
         ("rename", rename((there, "f"), (Fid::ROOT, "f"), 0)),
         ("rename over", rename((there, "g"), (Fid::ROOT, "old"), 0)),

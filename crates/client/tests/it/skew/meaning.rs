@@ -1,11 +1,12 @@
 //! What a frame says, without what may be another in each run or each version: sessions, epochs, clocks, leases, versions and features in a
 //! connect, transaction numbers (but whether there is one) and the versions that follow from them, what is committed, of objects too, traces, xids, and flags about the way.
 
-use base::{Endpoint, Epoch, Transno, Version};
+use base::{Endpoint, Epoch, Transno, Version, WallTime};
 use bytes::Bytes;
 use wire::session::features;
 use wire::{
-    Callback, ConnectReply, ConnectRequest, Frame, FrameKind, MdtReply, OstReply, Reply, Request, flags,
+    Callback, ConnectReply, ConnectRequest, Frame, FrameKind, MdtReply, MdtRequest, OstReply, OstRequest,
+    Reply, Request, flags,
 };
 
 /// Flags that are part of what is asked for.
@@ -44,13 +45,34 @@ fn request(frame: &Frame) -> String {
         // Later versions tell with these, too, what was read.
         Ok(Request::Ping { .. }) => Request::PING,
         Ok(Request::Disconnect { .. }) => Request::DISCONNECT,
-        Ok(request) => request,
+        Ok(request) => without_stamps(request),
         Err(error) => return format!("request that cannot be read: {error}"),
     };
     let has_slot = frame.slot != Frame::NO_SLOT;
     let text = format!("request, flags {}, slot {has_slot}: {request:?}", frame.flags & SAID);
     // What MDTs tell each other of inodes has versions in it.
     if matches!(request, Request::Peer(_)) { without_versions(&text) } else { text }
+}
+
+/// Times of a clock, which later versions make later than others that they know, and tell in more places.
+fn without_stamps(mut request: Request) -> Request {
+    match &mut request {
+        Request::Ost(OstRequest::Write { stamp, .. } | OstRequest::Change { stamp, .. }) => {
+            *stamp = WallTime(0);
+        }
+        Request::Mdt(MdtRequest::Setattr { stamp, .. }) => *stamp = None,
+        Request::Mdt(MdtRequest::Close { data: Some(data), .. }) => data.stamp = WallTime(0),
+        Request::Mdt(MdtRequest::ReportSize { mtime, stamp, .. }) => {
+            (*mtime, *stamp) = (WallTime(0), WallTime(0));
+        }
+        Request::Mdt(MdtRequest::ReportSizes { reports }) => {
+            for report in reports {
+                (report.mtime, report.stamp) = (WallTime(0), WallTime(0));
+            }
+        }
+        _ => {}
+    }
+    request
 }
 
 fn reply(frame: &Frame) -> String {
