@@ -539,6 +539,19 @@ pub(crate) async fn drop_pages(ctx: &Ctx, node: u64, mut todo: PageSet) {
     }
 }
 
+/// What is stored into mapped pages the kernel sends when it drops them, and of itself only before a write past the page cache, and there not
+/// each kernel. A call that passes by the pages has it done first: a read finds what was stored, and over a write nothing comes that was
+/// stored before.
+pub(crate) async fn take_in_stores(ctx: &Ctx, node: u64, extent: Extent) {
+    let stored = ctx.with(|state| {
+        let may_be_stored = state.nodes.get(node).is_some_and(|known| known.data.cached_writer_count > 0);
+        may_be_stored.then(|| state.pages_within(node, pages_of(extent)))
+    });
+    if let Some(pages) = stored.filter(|pages| !pages.is_empty()) {
+        drop_pages(ctx, node, pages).await;
+    }
+}
+
 /// A call has begun to wait while pages of it were being dropped. Notifications that still are not done wait for it.
 pub(crate) async fn doubt(ctx: Ctx, id: PageCallId) {
     let is_read =

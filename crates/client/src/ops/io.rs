@@ -12,7 +12,7 @@ use crate::ops::attr::{Written, data_layout, file_layout, truncate_privileges};
 use crate::ops::open::be_writer;
 use crate::ops::room::with_room;
 use crate::ops::sync::sync_written;
-use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
+use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of, take_in_stores};
 use crate::state::State;
 use crate::stored::Stored;
 use crate::whole::{Movement, begin_passage, end_passage, pass_asking};
@@ -240,6 +240,9 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
     };
     if let LockUse::Pages(pages) = lock_use {
         ctx.with(|state| state.begin_page_write(pages, call.node, extent));
+    }
+    if lock_use == LockUse::NoPages {
+        take_in_stores(ctx, call.node, extent).await;
     }
     let stored = match call.is_writeback {
         true => Some(ctx.with(|state| state.begin_stored(call.node, extent))?),

@@ -35,6 +35,7 @@ static CASES: &[Case] = &[
     Case { name: "readv_writev_vectors", seconds: 30, run: data::vectors },
     Case { name: "mmap_private", seconds: 30, run: data::map_private },
     Case { name: "mmap_shared_store", seconds: 30, run: data::map_shared },
+    Case { name: "mmap_shared_store_and_direct", seconds: 30, run: data::map_and_direct },
     Case { name: "truncate_both_ways", seconds: 30, run: data::truncate },
     Case { name: "fallocate_plain", seconds: 30, run: data::fallocate_plain },
     Case { name: "fallocate_keep_size", seconds: 30, run: data::fallocate_keep_size },

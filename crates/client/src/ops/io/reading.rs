@@ -6,7 +6,7 @@ use crate::ctx::join_all;
 use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead, drop_doubted};
 use crate::locks::{Early, lock_and_read};
 use crate::ops::attr::object_size;
-use crate::pages::PAGE_BYTES;
+use crate::pages::{PAGE_BYTES, take_in_stores};
 use crate::push::Pushed;
 use crate::whole::pass;
 use bytes::BytesMut;
@@ -31,6 +31,9 @@ pub(crate) async fn read(
             Pushed::Part => {}
         }
         ctx.with(|state| state.begin_page_read(call, node, extent));
+    }
+    if is_direct {
+        take_in_stores(ctx, node, extent).await;
     }
     let file = file(ctx, node).await?;
     let plan = match lock_use {

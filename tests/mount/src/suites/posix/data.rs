@@ -1,7 +1,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -103,6 +103,36 @@ pub fn map_shared(context: &Context) -> Result<()> {
     expect_bytes(&read(&b)?, &data, "the other mount after msync")?;
     mapping.write(2 * 4096, b"second");
     data[2 * 4096..2 * 4096 + 6].copy_from_slice(b"second");
+    drop(mapping);
+    drop(file);
+    expect_bytes(&read(&b)?, &data, "the other mount after munmap and close")
+}
+
+/// Stores into a mapping, and reads and writes past the page cache through another descriptor of the same mount: each sees what came before,
+/// and no page is written back over what was written after it.
+pub fn map_and_direct(context: &Context) -> Result<()> {
+    let (a, b) = context.both("file");
+    let mut data = context.random().bytes(4 * 4096);
+    write(&a, &data)?;
+    let file = open_both(&a)?;
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&a)?;
+    let mapping = Mapping::new(&file, MapKind::SharedWrite, data.len())?;
+    let mut space = vec![0u8; 3 * 4096];
+    let skip = space.as_ptr().align_offset(4096);
+    let block = space.get_mut(skip..skip + 4096).context("an aligned page")?;
+    for round in 0..8 {
+        let (at, mark) = (round % 4 * 4096, [b'a' + round as u8; 10]);
+        mapping.write(at + 100, &mark);
+        data[at + 100..at + 110].copy_from_slice(&mark);
+        expect_eq(direct.read_at(block, at as u64)?, 4096, "bytes of an O_DIRECT read")?;
+        expect_bytes(block, &data[at..at + 4096], "O_DIRECT read of what was stored")?;
+        mapping.write(at + 200, &mark);
+        block.fill(mark[0]);
+        expect_eq(direct.write_at(block, at as u64)?, 4096, "bytes of an O_DIRECT write")?;
+        data[at..at + 4096].copy_from_slice(block);
+        expect_bytes(&mapping.read(0, data.len()), &data, "the mapping after an O_DIRECT write")?;
+    }
+    mapping.sync()?;
     drop(mapping);
     drop(file);
     expect_bytes(&read(&b)?, &data, "the other mount after munmap and close")
