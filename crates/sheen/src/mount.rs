@@ -445,7 +445,7 @@ impl Shared {
             Output::Reply { id, result } => {
                 let pending = lock(&self.replies).remove(&id);
                 if let Some((reply, shape)) = pending {
-                    translate::reply(reply, shape, result);
+                    translate::reply(reply, shape, result.map(|answer| self.as_kernel_knows(answer)));
                 }
             }
             Output::Notify(id, Notify::IncEpoch) => {
@@ -496,6 +496,14 @@ impl Shared {
 
     fn to_kernel(&self, node: u64) -> u64 {
         if node == self.root() { client::ROOT_NODE } else { node }
+    }
+
+    /// Who comes by the number of the mounted directory (a file handle, or `..` of what is in it) comes to the root.
+    fn as_kernel_knows(&self, mut answer: Answer) -> Answer {
+        if let Answer::Entry(entry) = &mut answer {
+            entry.node = self.to_kernel(entry.node);
+        }
+        answer
     }
 
     fn notify(&self, notice: Notify) -> NotifyResult {

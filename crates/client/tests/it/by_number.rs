@@ -90,6 +90,36 @@ fn the_parent_of_a_directory_is_the_one_that_it_is_in_now() {
     }
 }
 
+/// What is above is not there for its kernel, to which the number of the file system's root is that of the directory.
+#[test]
+fn nothing_is_found_above_the_directory_that_is_mounted() {
+    for is_striped in [false, true] {
+        let mut world = World::new(2, 1, 2);
+        let (above, beside) = (world.mkdir(0, TOP, "above"), world.mkdir(0, TOP, "beside"));
+        let striping = DirStriping { stripe_count: 2, mdts: Vec::new() };
+        let (parent, name) = (above, b"mounted".to_vec());
+        let make = match is_striped {
+            true => Call::MkdirStriped { parent, name, mode: 0o755, umask: 0, striping },
+            false => Call::MkdirOn { parent, name, mode: 0o755, umask: 0, mdt_index: 1 },
+        };
+        assert_eq!(world.call(0, make), Ok(Answer::Done));
+        let mounted = world.lookup(0, above, "mounted").expect("it was made").node;
+        let below = world.mkdir(0, mounted, "below");
+        world.lookup(1, TOP, "above").expect("it was made");
+        assert_eq!(world.lookup(1, above, "mounted").map(|entry| entry.node), Ok(mounted));
+        world.mounts[1].machine.set_root(mounted);
+        let number_of = |world: &mut World, node, name| world.lookup(1, node, name).map(|entry| entry.node);
+        assert_eq!(number_of(&mut world, below, ".."), Ok(mounted));
+        for name in [".", ".."] {
+            assert_eq!(number_of(&mut world, mounted, name), Ok(mounted), "{name}");
+        }
+        for (node, name) in [(TOP, "."), (above, ".."), (beside, "..")] {
+            assert_eq!(number_of(&mut world, node, name), Err(ESTALE), "{name} of {node}");
+        }
+        assert_eq!(world.way_up(0, below), [mounted, above, TOP]);
+    }
+}
+
 /// A name lies in a stripe, of which the kernel knows nothing.
 #[test]
 fn the_parent_of_a_directory_is_no_stripe() {

@@ -1,5 +1,5 @@
 //! Mounting: options and how they are shown, the helpers of mount(8) and umount(8), clients that died, servers at several addresses;
-//! users who are not root, mount namespaces, access times.
+//! users who are not root, mount namespaces, access times, file handles.
 
 use std::fs;
 use std::io;
@@ -26,6 +26,7 @@ use crate::sys;
 mod accesses;
 mod addresses;
 mod failed;
+mod handles;
 mod namespaces;
 mod users;
 
@@ -50,6 +51,7 @@ static CASES: &[Case] = &[
     Case { name: "several_addresses", seconds: 120, run: several_addresses },
     Case { name: "failed_mounts_say_goodbye", seconds: 120, run: failed::say_goodbye },
     Case { name: "clients_have_their_own_addresses", seconds: 120, run: addresses::clients_have_their_own },
+    Case { name: "handles_below_a_directory", seconds: 90, run: handles::below_a_directory },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
     Case { name: "no_fusermount3", seconds: 60, run: users::no_fusermount3 },

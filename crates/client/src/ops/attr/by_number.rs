@@ -1,5 +1,6 @@
 //! Inodes that the kernel asks for by number, as it has forgotten them: for a file handle (open_by_handle_at(2), an NFS server) it looks up
-//! `.` of an inode of any kind, and `..` of a directory, to find its way to the root.
+//! `.` of an inode of any kind, and `..` of a directory, to find its way to the root. That is the directory which is mounted, and nothing
+//! above it is there for the kernel.
 
 use super::current_attr;
 use crate::call::Answer;
@@ -16,7 +17,12 @@ const STEP_COUNT_MAX: usize = 3;
 /// `Stale` or `NotFound` for what is not there any more.
 pub(super) async fn lookup(ctx: &Ctx, number: u64, name: &[u8]) -> Outcome<Answer> {
     let fid = Fid::from_inode_number(number).ok_or(Status::Stale)?;
-    let found = if name == b".." { parent_of(ctx, fid).await? } else { fid };
+    let root = ctx.with(|state| state.root.fid);
+    let found = if name == b".." { parent_of(ctx, fid, root).await? } else { fid };
+    // The number of the file system's root means the mounted directory to the kernel.
+    if found == Fid::ROOT && root != Fid::ROOT {
+        return Err(Status::Stale);
+    }
     let was_in_use = ctx.with(|state| {
         // The reply's facts need a place before the answer is made.
         let was_in_use = !state.nodes.get_or_new(found).is_unused();
@@ -40,9 +46,9 @@ fn nowhere(status: Status) -> Status {
     if status == Status::NoDevice { Status::Stale } else { status }
 }
 
-/// The directory that another one is in now, as the kernel may know it: no stripe.
-async fn parent_of(ctx: &Ctx, directory: Fid) -> Outcome<Fid> {
-    if directory == Fid::ROOT {
+/// The directory that another one is in now, as the kernel may know it: no stripe. A root is its own.
+async fn parent_of(ctx: &Ctx, directory: Fid, root: Fid) -> Outcome<Fid> {
+    if directory == root || directory == Fid::ROOT {
         return Ok(directory);
     }
     let (mut at, mut name) = (directory, &b".."[..]);
