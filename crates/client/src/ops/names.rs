@@ -10,7 +10,7 @@ use crate::names::Name;
 use crate::ops::{home_of, inode_of};
 use crate::state::State;
 use base::names::name_hash;
-use base::{Fid, FileType, LockId, Status, TargetId};
+use base::{Attr, Fid, FileType, LockId, Status, TargetId};
 use rpc::Kind;
 use wire::lock::{LockWant, bits};
 use wire::mdt::{CreateRequest, Credentials, DirStriping, Entry, LayoutHint, NewNode, OpenArgs};
@@ -233,7 +233,7 @@ pub(crate) async fn make(
     let fid = entry.fid;
     let attr = match entry.attr {
         Some(attr) if entry.stripes.is_empty() => attr,
-        _ => super::attr::current_attr(ctx, fid).await?,
+        _ => attr_of_named(ctx, fid, parent, &name).await?,
     };
     Ok(Answer::Entry(ctx.with(|state| {
         let is_valid = state.is_name_covered_by(parent, &name, cover);
@@ -262,19 +262,33 @@ pub(crate) async fn make_unreferenced(
     let parent = home_of(ctx, parent, &name)?;
     base::names::check_name(&name)?;
     let (entry, _) = create(ctx, who, parent, &name, creation).await?;
+    forget_absent(ctx, parent, &name).await;
+    ctx.with(|state| state.nodes.drop_unused(entry.fid.inode_number()));
+    crate::locks::forget_kernel_attr(ctx, parent).await;
+    Ok(Answer::Done)
+}
+
+/// A name is there now, and the kernel hears nothing of that in the answer to its call: it does not go on believing that there is none.
+async fn forget_absent(ctx: &Ctx, parent: Fid, name: &[u8]) {
     let told = ctx.with(|state| {
-        let known = state.names.get(parent, &name);
+        let known = state.names.get(parent, name);
         let is_told = known.is_some_and(|known| may_kernel_believe(known.kernel_until, state.now.time));
-        state.names.remove(parent, &name);
-        state.nodes.drop_unused(entry.fid.inode_number());
+        state.names.remove(parent, name);
         is_told
     });
     if told {
-        // The kernel believes that the name is absent. Inside a call no notification is waited for that needs a directory's lock.
+        // Inside a call no notification is waited for that needs a directory's lock.
         ctx.notify(crate::Notify::IncEpoch).await;
     }
-    crate::locks::forget_kernel_attr(ctx, parent).await;
-    Ok(Answer::Done)
+}
+
+/// The attributes for the answer to a call that has made a name. Without them it fails, and the name is there.
+async fn attr_of_named(ctx: &Ctx, fid: Fid, parent: Fid, name: &[u8]) -> Outcome<Attr> {
+    let attr = super::attr::current_attr(ctx, fid).await;
+    if attr.is_err() {
+        forget_absent(ctx, parent, name).await;
+    }
+    attr
 }
 
 pub(crate) async fn remove(
@@ -581,7 +595,7 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
         state.see_entry(&entry);
         copy_change(state, target, parent, fid);
     });
-    let attr = super::attr::current_attr(ctx, fid).await?;
+    let attr = attr_of_named(ctx, fid, parent, &name).await?;
     Ok(Answer::Entry(ctx.with(|state| {
         let is_valid = state.is_name_locked_by(parent, &name, held.or(want.name));
         state.entry_answer(Some((parent, &name)), attr, is_valid, true)

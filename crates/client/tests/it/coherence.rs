@@ -1,7 +1,7 @@
 //! Two mounts see one file system: what one changes, the other's kernel has forgotten by the time it is done.
 
 use crate::world::{O_APPEND, O_RDONLY, O_RDWR, TOP, World, write_call};
-use base::{Duration, TargetId};
+use base::{Duration, Status, TargetId};
 use client::{Answer, Call, Input, Notify, NotifyResult, SetattrCall};
 use wire::{ComponentHint, LayoutHint};
 
@@ -592,4 +592,30 @@ fn a_read_beside_a_write_of_its_own_mount_shows_its_size_only_with_its_bytes() {
     world.let_come(0);
     let Ok(Answer::Bytes(bytes)) = world.finish(0, reading) else { panic!("it is read") };
     assert!(bytes.iter().all(|byte| *byte == 7), "zeros in {} bytes", bytes.len());
+}
+
+/// The MDT has made the name; the size, which the answer needs, an OST does not tell.
+#[test]
+fn a_link_that_fails_for_want_of_attributes_is_there_all_the_same() {
+    let ost = TargetId::ost(0);
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"x"), Ok(1));
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
+    assert_eq!(world.lookup(0, TOP, "g"), Err(ENOENT));
+    world.mounts[0].is_late = Some(ost);
+    let link = Call::Link { node, parent: TOP, name: b"g".to_vec() };
+    let linking = world.begin(0, link);
+    assert!(!world.is_answered(0, linking));
+    let told = |world: &World| {
+        world.mounts[0].notified.iter().filter(|notify| **notify == client::Notify::IncEpoch).count()
+    };
+    let before = told(&world);
+    let mut answers = world.take_late(0);
+    answers.iter_mut().for_each(|answer| answer.status = Status::Io);
+    world.come(0, answers);
+    assert_eq!(world.finish(0, linking), Err(Status::Io.errno()));
+    assert_eq!(told(&world), before + 1, "the kernel does not believe that there is nothing");
+    assert_eq!(world.lookup(0, TOP, "g").map(|entry| entry.node), Ok(node));
+    assert_eq!(world.names(0, TOP), ["f", "g"]);
 }
