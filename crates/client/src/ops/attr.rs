@@ -230,7 +230,7 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
             if ends_set_id && may_be_before_a_write(ctx, who, &attr) {
                 return Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))));
             }
-            set_attrs(ctx, who, fid, chown_to_nobody(who, call, &attr, ends_set_id), handle).await
+            set_attrs(ctx, who, fid, chown_to_nobody(who, call, &attr, ends_set_id)?, handle).await
         }
         (None, _) => set_attrs(ctx, who, fid, call, handle).await,
     }
@@ -254,12 +254,20 @@ fn may_be_before_a_write(ctx: &Ctx, who: &Who, attr: &Attr) -> bool {
     !is_owner && ctx.with(|state| state.handles.values().any(writes))
 }
 
-/// A chown(2) that names neither owner nor group ends set-id bits and capabilities as any other does, and then only the owner may: as one to
-/// who owns the file. Without them it sets the time of the change, for anybody.
-fn chown_to_nobody(who: &Who, call: SetattrCall, attr: &Attr, ends_set_id: bool) -> SetattrCall {
+/// A chown(2) that names neither owner nor group ends set-id bits and capabilities as any other does, and then only the owner may. Without
+/// them it sets the time of the change, for anybody. No owner is named: another mount may just give the file to somebody else.
+///
+/// # Errors
+/// `NotPermitted`
+fn chown_to_nobody(who: &Who, call: SetattrCall, attr: &Attr, ends_set_id: bool) -> Outcome<SetattrCall> {
     let may = who.caller.uid == 0 || who.caller.uid == attr.uid;
-    let is_told = attr.file_type != FileType::Directory && (ends_set_id || may);
-    SetattrCall { uid: is_told.then_some(attr.uid), ..call }
+    if attr.file_type == FileType::Directory {
+        return Ok(call);
+    }
+    if ends_set_id && !may {
+        return Err(Status::NotPermitted);
+    }
+    Ok(SetattrCall { kill_privileges: call.kill_privileges || may, ..call })
 }
 
 async fn set_attrs(

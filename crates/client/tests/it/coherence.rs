@@ -2,7 +2,7 @@
 
 use crate::world::{O_APPEND, O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, Status, TargetId};
-use client::{Answer, Call, Input, Notify, NotifyResult, SetattrCall};
+use client::{Answer, Call, Caller, Input, Notify, NotifyResult, SetattrCall};
 use wire::{ComponentHint, LayoutHint};
 
 const ENOENT: i32 = 2;
@@ -618,4 +618,30 @@ fn a_link_that_fails_for_want_of_attributes_is_there_all_the_same() {
     assert_eq!(told(&world), before + 1, "the kernel does not believe that there is nothing");
     assert_eq!(world.lookup(0, TOP, "g").map(|entry| entry.node), Ok(node));
     assert_eq!(world.names(0, TOP), ["f", "g"]);
+}
+
+/// It ends set-id bits, and says nothing of an owner: another mount has just given the file away.
+#[test]
+fn a_chown_that_names_nobody_undoes_no_other() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    world.release(1, file);
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
+    let set = SetattrCall { mode: Some(0o6755), ..Default::default() };
+    assert!(world.call(1, Call::Setattr { node, set }).is_ok());
+    world.mounts[0].is_late = Some(TargetId::mdt(0));
+    let ending = world.begin(0, Call::Setattr { node, set: SetattrCall::default() });
+    let set = SetattrCall { uid: Some(7), gid: Some(7), ..Default::default() };
+    let giving = world.begin(1, Call::Setattr { node, set });
+    world.let_come(0);
+    assert!(world.finish(1, giving).is_ok());
+    assert!(world.finish(0, ending).is_ok());
+    for mount in [0, 1] {
+        let attr = world.attr(mount, node);
+        assert_eq!((attr.uid, attr.gid, attr.permissions), (7, 7, 0o755), "mount {mount}");
+    }
+    // Without such bits it sets the time of the change, also for the owner, and keeps what the other has set.
+    let user = Caller { uid: 7, gid: 7, pid: 7 };
+    assert!(world.call_as(1, user, Call::Setattr { node, set: SetattrCall::default() }).is_ok());
+    assert_eq!(world.attr(0, node).uid, 7);
 }
