@@ -254,8 +254,8 @@ impl Client {
     }
 
     fn on_interrupt(&mut self, id: u64) {
-        if let Some((fid, owner, is_flock)) = interrupts::on_interrupt(&self.ctx, id) {
-            self.executor.spawn(Box::pin(ops::flock::cancel(self.ctx.clone(), fid, owner, is_flock)));
+        if let Some(wait) = interrupts::on_interrupt(&self.ctx, id) {
+            self.executor.spawn(Box::pin(ops::flock::cancel(self.ctx.clone(), id, wait)));
         }
     }
 

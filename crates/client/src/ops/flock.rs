@@ -7,10 +7,13 @@ use crate::late_answers::void_late_answers;
 use crate::ops::inode_of;
 use crate::state::State;
 use base::limits::FLOCK_WAITS_MAX;
-use base::{Extent, Fid, Status};
+use base::{Duration, Extent, Fid, Status};
 use rpc::Kind;
 use wire::mdt::{FileLock, FlockKind};
 use wire::{MdtReply, MdtRequest};
+
+/// How often a wait is given up that goes on.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(1000);
 
 pub(crate) async fn get(ctx: &Ctx, node: u64, lock: FileLock) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
@@ -89,10 +92,18 @@ fn waits_at(state: &State, fid: Fid) -> usize {
     waits.filter(|(other, ..)| other.mdt_index() == fid.mdt_index()).count()
 }
 
-/// Gives up waiting; the request itself is answered by that.
-pub(crate) async fn cancel(ctx: Ctx, fid: Fid, owner: u64, is_flock: bool) {
-    // A failure means that the session ends, and the request with it.
-    let _ = ctx.mdt(fid, MdtRequest::FlockCancel { fid, owner, is_flock }, Kind::Reserved).await;
+/// Gives up waiting; the request itself is answered by that. One that was refused for want of room comes to the MDT after this, and waits
+/// there: so it is said again until the call has its answer.
+pub(crate) async fn cancel(ctx: Ctx, call: u64, wait: (Fid, u64, bool)) {
+    let (fid, owner, is_flock) = wait;
+    loop {
+        // A failure means that the session ends, and the request with it.
+        let _ = ctx.mdt(fid, MdtRequest::FlockCancel { fid, owner, is_flock }, Kind::Reserved).await;
+        let _ = ctx.sleep(CANCEL_INTERVAL).await;
+        if !ctx.with(|state| state.calls.get(&call).is_some_and(|call| call.waits_for_flock == Some(wait))) {
+            return;
+        }
+    }
 }
 
 /// Drops all locks of an owner on a file; nothing is sent when it has none.

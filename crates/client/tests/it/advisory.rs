@@ -1,7 +1,7 @@
 //! Advisory locks: conversions around a restart of the MDT, and what their holders may rely on.
 
 use crate::world::{O_RDWR, TOP, World};
-use base::{Duration, Extent, TargetId};
+use base::{Duration, Extent, Status, TargetId};
 use client::{Answer, Call, Event, Input, Notify, NotifyResult};
 use wire::mdt::{FileLock, FlockKind};
 
@@ -101,6 +101,20 @@ fn what_was_given_up_without_an_answer_is_not_in_the_way_of_its_next_holder() {
             assert_eq!(third.is_ok(), kept == FlockKind::Unlock, "{third:?}");
         }
     }
+}
+
+/// The MDT has no room for it at first, and hears that it is given up before it comes again.
+#[test]
+fn a_wait_that_was_refused_before_it_was_given_up_ends() {
+    let (mut world, files) = shared_file();
+    assert_eq!(world.call(0, set(files[0], FlockKind::Write, false)), Ok(Answer::Done));
+    world.mounts[1].is_slow_to = Some(MDT);
+    let waiting = world.begin(1, set(files[1], FlockKind::Write, true));
+    assert_eq!(world.refuse(1, Status::Again), 1);
+    world.input(1, Input::Interrupt(waiting));
+    assert_eq!(world.finish(1, waiting), Err(EINTR));
+    assert_eq!(world.call(0, set(files[0], FlockKind::Unlock, false)), Ok(Answer::Done));
+    assert_eq!(world.call(2, set(files[2], FlockKind::Write, false)), Ok(Answer::Done), "nobody has it");
 }
 
 /// Threads of a process wait for different ranges: a signal to one of them is nothing to the other.

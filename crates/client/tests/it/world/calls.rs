@@ -157,6 +157,21 @@ pub fn append_call(file: (u64, u64), data: &[u8]) -> Call {
 }
 
 impl World {
+    /// What a mount has sent, and is under way still, is refused. -> How many requests that are.
+    pub fn refuse(&mut self, mount: usize, status: Status) -> usize {
+        self.mounts[mount].is_slow_to = None;
+        let requests = std::mem::take(&mut self.mounts[mount].under_way);
+        let answer = |request: &Frame| {
+            let mut answer = Frame::new(FrameKind::Reply, request.dst, request.src);
+            (answer.status, answer.session, answer.xid) = (status, request.session, request.xid);
+            answer
+        };
+        let answers: Vec<Frame> = requests.iter().map(answer).collect();
+        let count = answers.len();
+        self.come(mount, answers);
+        count
+    }
+
     pub fn object_count(&self, ost: usize) -> usize {
         self.osts[ost].objects.list(None, 1000).expect("the store is sound").len()
     }
