@@ -513,9 +513,9 @@ fn a_request_that_was_given_up_takes_no_slot_back() {
     let before = (scene.core.epoch(), scene.session);
     scene.core = Core::open(Arc::clone(&scene.store), options(scene.now)).unwrap();
     scene.sync();
-    scene.hand_in(connect_frame_of(CLIENT, "host", before));
-    let came = scene.sync();
-    let Ok(Reply::Connected(reply)) = Reply::from_bytes(&came.replies[0].body) else { panic!("answered") };
+    let mut replies = scene.hand_in(connect_frame_of(CLIENT, "host", before)).replies;
+    replies.extend(scene.sync().replies);
+    let Ok(Reply::Connected(reply)) = Reply::from_bytes(&replies[0].body) else { panic!("answered") };
     let mut ask = request_frame(CLIENT, &statfs());
     (ask.session, ask.xid, ask.slot, ask.flags) = (reply.session, Xid(2), 0, wire::flags::ASK);
     assert_eq!(scene.hand_in(ask).statuses(), [Status::Ok]);
