@@ -430,9 +430,13 @@ pub(crate) fn advise(file: &File, extent: Extent, advice: Advice) -> io::Result<
 pub(crate) fn clear(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
     #[cfg(test)]
     if let Err(error) = faults::check_clear(file) {
-        allocate(file, mode, offset_bytes, byte_count / 8192 * 4096)?;
+        clear_all(file, mode, offset_bytes, byte_count / 8192 * 4096)?;
         return Err(error);
     }
+    clear_all(file, mode, offset_bytes, byte_count)
+}
+
+fn clear_all(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
     match allocate(file, mode, offset_bytes, byte_count) {
         Err(error) if errno(&error) == libc::EOPNOTSUPP && mode & libc::FALLOC_FL_ZERO_RANGE != 0 => {
             let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

@@ -164,11 +164,9 @@ impl Log {
         if self.offset_bytes + byte_count > self.segment_bytes {
             if self.spare.len() < SPARE_COUNT_MIN {
                 // Nobody is to wait for more than the allocation.
-                match self.create_segment() {
-                    Ok(segment) => self.spare.push(segment),
-                    Err(AppendError::NoDescriptor(_)) if !self.spare.is_empty() => {}
-                    Err(error) => return Err(error),
-                }
+                // The last one is a checkpoint's, without which a full log would never get any back.
+                let segment = self.create_segment()?;
+                self.spare.push(segment);
             }
             self.rotate()?;
         }

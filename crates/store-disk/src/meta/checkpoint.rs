@@ -101,6 +101,8 @@ pub(super) fn run(shared: &Shared) {
     device::be_nice();
     while !shared.checkpointer.is_stopped() {
         let mut wanted = shared.checkpointer.wait();
+        // Also one that could not be made before.
+        wanted.spare |= shared.checkpointer.is_spare_wanted.load(Ordering::Acquire);
         if wanted.spare && !shared.prepare_spare() {
             // A checkpoint gives segments back.
             wanted.checkpoint = true;
@@ -156,6 +158,8 @@ impl Shared {
                 Err(AppendError::NoSpace) => return false,
                 Err(AppendError::NoDescriptor(error) | AppendError::Failed(error)) => {
                     tracing::warn!(path = %self.log_directory.display(), %error, "no spare log segment");
+                    // Not with each batch.
+                    self.checkpointer.is_spare_wanted.store(true, Ordering::Release);
                     return true;
                 }
             }
