@@ -656,6 +656,8 @@ pub enum Demand {
 
 pub fn demand_of(request: &MdtRequest) -> Demand {
     match request {
+        // As good as none.
+        MdtRequest::SetLayout { layout, .. } if *layout == LayoutHint::default() => Demand::Keeps,
         MdtRequest::Create(_)
         | MdtRequest::MakeStriped { .. }
         | MdtRequest::Link { .. }

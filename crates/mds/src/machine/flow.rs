@@ -471,10 +471,10 @@ impl<M: MetaStore> Mds<M> {
     fn has_room(&self, request: &Request) -> bool {
         let Pressure { reserve, is_log_short, .. } = self.core.store().pressure();
         let granted = match reserve {
-            _ if is_log_short => Demand::Frees,
-            Reserve::Exhausted => Demand::Frees,
-            Reserve::Low => Demand::Keeps,
+            // While the base has room the log goes round in its segments.
             Reserve::Ample => Demand::Takes,
+            Reserve::Low if !is_log_short => Demand::Keeps,
+            Reserve::Low | Reserve::Exhausted => Demand::Frees,
         };
         demand_of(request) <= granted
     }
@@ -716,9 +716,7 @@ fn carries_data(request: &Request) -> bool {
 fn demand_of(request: &Request) -> Demand {
     match request {
         Request::Mdt(request) => op::demand_of(request),
-        Request::Peer(PeerRequest::Prepare { parts, .. }) => {
-            parts.iter().map(part::demand_of).max().unwrap_or(Demand::Frees)
-        }
+        Request::Peer(PeerRequest::Prepare { parts, .. }) => part::demand_of(parts),
         _ => Demand::Frees,
     }
 }

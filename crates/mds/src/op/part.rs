@@ -107,17 +107,22 @@ pub fn checks_access(part: &Part) -> bool {
     }
 }
 
-pub fn demand_of(part: &Part) -> Demand {
+/// Of all parts of an operation that one MDT executes.
+pub fn demand_of(parts: &[Part]) -> Demand {
+    let is_giving =
+        |part: &Part| matches!(part, Part::RemoveName { .. } | Part::GiveAway { .. } | Part::GiveFile { .. });
+    let demand = parts.iter().map(demand_of_one).max().unwrap_or(Demand::Frees);
+    // A name or an inode that goes takes more with it than what stays gets longer.
+    let is_less = demand == Demand::Keeps && parts.iter().any(is_giving);
+    if is_less { Demand::Frees } else { demand }
+}
+
+fn demand_of_one(part: &Part) -> Demand {
     match part {
         Part::MakeDirectory { .. }
         | Part::MakeStripe { .. }
         | Part::AddLink { .. }
         | Part::PutName { old: None, .. } => Demand::Takes,
-        Part::SetParent { old_name, name, .. } | Part::SetStripe { old_name, name, .. }
-            if name.len() > old_name.len() =>
-        {
-            Demand::Takes
-        }
         Part::PutName { .. }
         | Part::SetParent { .. }
         | Part::SetStripe { .. }

@@ -279,10 +279,16 @@ fn a_full_target_refuses_what_consumes_and_lets_go_what_frees() {
     assert_eq!(world.rename((Fid::ROOT, "f"), (Fid::ROOT, "longer"), 0), Err(Status::NoSpace));
     world.rename((Fid::ROOT, "f"), (Fid::ROOT, "h"), 0).unwrap();
     world.ask(0, 0, chmod(0o700)).unwrap();
+    let no_layout = MdtRequest::SetLayout { fid: dir, layout: LayoutHint::default(), creds: ROOT };
+    world.ask(0, 0, no_layout).unwrap();
+    // A log that finds no more room on the device goes round while the base has some.
+    world.servers[0].store.set_log_short(true);
+    world.servers[0].store.set_reserve(Reserve::Ample);
+    world.ask(0, 0, set_layout).unwrap();
     // Nothing but what frees.
-    for is_log_short in [false, true] {
+    for is_log_short in [true, false] {
         world.servers[0].store.set_log_short(is_log_short);
-        world.servers[0].store.set_reserve(if is_log_short { Reserve::Ample } else { Reserve::Exhausted });
+        world.servers[0].store.set_reserve(if is_log_short { Reserve::Low } else { Reserve::Exhausted });
         assert_eq!(world.rename((Fid::ROOT, "h"), (Fid::ROOT, "i"), 0), Err(Status::NoSpace));
         assert_eq!(world.ask(0, 0, chmod(0o755)), Err(Status::NoSpace));
     }

@@ -674,3 +674,21 @@ fn a_file_that_leaves_is_the_same_after_who_has_closed_it_names_it() {
     world.close(1, file, open);
     world.check_consistent();
 }
+
+/// Moving things away makes room.
+#[test]
+fn what_is_moved_away_from_a_full_mdt_goes() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 0);
+    let there = mkdir_on(&mut world, Fid::ROOT, "there", 1);
+    let file = known_file(&mut world, Fid::ROOT, "f");
+    world.mkfile(Fid::ROOT, "g");
+    world.pass_seconds(3);
+    world.servers[0].store.set_full(true);
+    assert_eq!(world.create(new(Fid::ROOT, "h", NewNode::Regular)), Err(Status::NoSpace));
+    moved(&mut world, 1, (Fid::ROOT, "f"), file);
+    moved(&mut world, 1, (Fid::ROOT, "d"), dir);
+    world.rename((Fid::ROOT, "g"), (there, "a name that is longer"), 0).unwrap();
+    world.pass_seconds(3);
+    world.check_consistent();
+}
