@@ -64,6 +64,10 @@ pub(crate) async fn set(
         if let Some(call) = state.calls.get_mut(&who.id) {
             call.waits_for_flock = None;
         }
+        // A close of the descriptor meanwhile has found nothing to unlock, and has forgotten the owner.
+        if result.is_ok() && lock.kind != FlockKind::Unlock && state.handles.contains_key(&fh) {
+            state.lock_owners.note(fh, fid, (lock.owner, lock.is_flock));
+        }
     });
     if result.is_ok() && lock.kind != FlockKind::Unlock {
         void_late_answers(ctx, fid).await;

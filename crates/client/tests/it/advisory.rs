@@ -103,6 +103,25 @@ fn what_was_given_up_without_an_answer_is_not_in_the_way_of_its_next_holder() {
     }
 }
 
+/// One thread waits for a lock, and another one closes the descriptor: the lock that comes after that goes with the description.
+#[test]
+fn a_lock_that_is_granted_after_its_descriptor_was_closed_goes_with_the_last_one() {
+    let (mut world, files) = shared_file();
+    let of_process = |(node, fh), kind, can_wait| {
+        let lock = FileLock { owner: 1, pid: 1, is_flock: false, kind, extent: Extent::WHOLE };
+        Call::Setlk { node, fh, lock, can_wait }
+    };
+    assert_eq!(world.call(0, of_process(files[0], FlockKind::Write, false)), Ok(Answer::Done));
+    let waiting = world.begin(1, of_process(files[1], FlockKind::Write, true));
+    let flush = Call::Flush { node: files[1].0, fh: files[1].1, lock_owner: 1 };
+    assert_eq!(world.call(1, flush), Ok(Answer::Done));
+    assert_eq!(world.call(0, of_process(files[0], FlockKind::Unlock, false)), Ok(Answer::Done));
+    assert_eq!(world.finish(1, waiting), Ok(Answer::Done));
+    assert_eq!(world.call(2, of_process(files[2], FlockKind::Write, false)), Err(EAGAIN));
+    world.release(1, files[1]);
+    assert_eq!(world.call(2, of_process(files[2], FlockKind::Write, false)), Ok(Answer::Done));
+}
+
 /// The MDT has no room for it at first, and hears that it is given up before it comes again.
 #[test]
 fn a_wait_that_was_refused_before_it_was_given_up_ends() {

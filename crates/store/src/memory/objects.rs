@@ -49,7 +49,7 @@ pub(super) enum Mutation {
     },
 }
 
-/// What is held back, as far as anybody is told; a device that is `low` still has it.
+/// What is held back; nobody is told that it is there, and a device that is `low` still has it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 type Objects = BTreeMap<ObjectId, Blocks>;
@@ -86,7 +86,7 @@ impl Default for State {
             written: 0,
             durable: 0,
             allocated_bytes: 0,
-            capacity_bytes: 1 << 40,
+            capacity_bytes: (1 << 40) + RESERVE_BYTES,
             rotten: BTreeSet::new(),
             emptied: BTreeSet::new(),
             unreadable: BTreeMap::new(),
@@ -198,7 +198,7 @@ impl MemoryObjects {
         self.state().low = is_low;
     }
 
-    /// Bytes of the device.
+    /// Bytes of the device, its reserve included.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         self.state().capacity_bytes = capacity_bytes;
     }
@@ -490,13 +490,14 @@ impl ObjectStore for MemoryObjects {
 
     fn space(&self) -> Space {
         let state = self.state();
-        let free = state.free_bytes();
+        let [total, free] =
+            [state.capacity_bytes, state.free_bytes()].map(|bytes| bytes.saturating_sub(RESERVE_BYTES));
         Space {
-            total_bytes: state.capacity_bytes,
+            total_bytes: total,
             free_bytes: free,
             avail_bytes: state.avail_bytes(),
             reserve_bytes: RESERVE_BYTES,
-            total_inode_count: state.capacity_bytes / BLOCK_BYTES,
+            total_inode_count: total / BLOCK_BYTES,
             free_inode_count: free / BLOCK_BYTES,
         }
     }
