@@ -119,6 +119,24 @@ fn write_100_bytes(world: &mut World, file: Fid) {
     world.ask(0, 0, report).unwrap();
 }
 
+/// Client 1 makes a file, and nothing is durable from then on.
+fn make_lost(world: &mut World) -> Fid {
+    world.servers[0].is_synced = false;
+    let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
+    request.open = Some(world.open_args(1, true));
+    let of = world.start(1, 0, MdtRequest::Create(request));
+    fid_of(&world.result(1, of).unwrap().unwrap())
+}
+
+fn object(fid: Fid) -> ObjectId {
+    ObjectId { fid, component: 1, stripe: 0 }
+}
+
+/// What the OST says of it.
+fn listed(fid: Fid, size_bytes: u64) -> ListedObject {
+    ListedObject { object: object(fid), size_bytes, stamp: Some(WallTime(1)) }
+}
+
 /// Client 1 does not come back, and with it goes that it made `lost` and cut `cut`. What the OST has says so: its object
 /// of `lost` is nobody's, and the size of `cut` is not what it was. (Hazards 4.2 and 5.2.)
 #[test]
@@ -129,13 +147,7 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
         write_100_bytes(&mut world, file);
     }
     assert!(world.getattr(1, cut).unwrap().is_size_known);
-    world.servers[0].is_synced = false;
-    let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
-    request.open = Some(world.open_args(1, true));
-    let of = world.start(1, 0, MdtRequest::Create(request));
-    let lost = fid_of(&world.result(1, of).unwrap().unwrap());
-    let object = |fid| ObjectId { fid, component: 1, stripe: 0 };
-    let listed = |fid, size_bytes| ListedObject { object: object(fid), size_bytes, stamp: Some(WallTime(1)) };
+    let lost = make_lost(&mut world);
     world.listed = vec![listed(cut, 0), listed(whole, 100), listed(lost, 7)];
     let (gone, mdt) = (Endpoint::Client(world.clients[1].id), Endpoint::Target(TargetId::mdt(0)));
     world.cut.extend([(gone, mdt), (mdt, gone)]);
@@ -161,14 +173,8 @@ fn a_damaged_inode_keeps_no_object_behind_it_from_being_compared() {
             write_100_bytes(&mut world, file);
         }
         world.getattr(1, cut).unwrap();
-        world.servers[0].is_synced = false;
-        let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
-        request.open = Some(world.open_args(1, true));
-        let of = world.start(1, 0, MdtRequest::Create(request));
-        let lost = fid_of(&world.result(1, of).unwrap().unwrap());
-        let object = |fid| ObjectId { fid, component: 1, stripe: 0 };
-        let listed = |fid| ListedObject { object: object(fid), size_bytes: 7, stamp: Some(WallTime(1)) };
-        world.listed = [damaged, cut, lost].map(listed).to_vec();
+        let lost = make_lost(&mut world);
+        world.listed = [damaged, cut, lost].map(|fid| listed(fid, 7)).to_vec();
         assert!(damaged < cut && cut < lost);
         world.set_cut(1, 0, true);
         world.servers[0].is_synced = true;
@@ -202,13 +208,7 @@ fn fail_behind_a_loss(kept_count: usize) -> (usize, bool, bool, Vec<wire::Life>)
     let cut = world.mkfile(Fid::ROOT, "cut");
     write_100_bytes(&mut world, cut);
     world.getattr(1, cut).unwrap();
-    world.servers[0].is_synced = false;
-    let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
-    request.open = Some(world.open_args(1, true));
-    let of = world.start(1, 0, MdtRequest::Create(request));
-    let lost = fid_of(&world.result(1, of).unwrap().unwrap());
-    let object = |fid| ObjectId { fid, component: 1, stripe: 0 };
-    let listed = |fid, size_bytes| ListedObject { object: object(fid), size_bytes, stamp: Some(WallTime(1)) };
+    let lost = make_lost(&mut world);
     world.listed = vec![listed(cut, 0), listed(lost, 7)];
     world.set_cut(1, 0, true);
     world.servers[0].is_synced = true;
