@@ -1,10 +1,10 @@
 //! Where a frame goes: to a machine of this process, or onto a connection.
 //!
-//! Whoever has sent a request is found through the connection that brought his last one; targets also through the
-//! addresses of the configuration. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
+//! Whoever has sent a request is found, by whom he has asked, through the connection that brought his last one; targets also through
+//! the addresses of the configuration. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
 
 use crate::backlogs::Backlogs;
-use crate::callers::Callers;
+use crate::callers::{Callers, Conversation};
 use crate::clock;
 use crate::connection::{Connection, Held, OwnThread, READ_BYTES, ReadEnd, ReaderThread};
 use crate::helpers::Helpers;
@@ -215,7 +215,8 @@ impl Router {
             }
             return;
         }
-        if let Some(connection) = read(&self.learned).connection_of(&frame.dst) {
+        let answered = Conversation { caller: frame.dst, asked: frame.src };
+        if let Some(connection) = read(&self.learned).connection_of(&answered) {
             connection.send(&frame);
             return;
         }
@@ -449,7 +450,7 @@ impl Router {
         }
         if frame.kind == FrameKind::Request {
             connection.set_known();
-            if !self.learn(frame.src, connection) {
+            if !self.learn(Conversation { caller: frame.src, asked: frame.dst }, connection) {
                 // It could not be answered.
                 let (peer, src) = (connection.peer(), frame.src);
                 tracing::debug!(peer, %src, "a connection brings too many callers: a frame was dropped");
@@ -469,8 +470,9 @@ impl Router {
 
     /// Remembers that a caller (a client, or a target that calls another one) is at the other end of a connection. False: there are too
     /// many at that end.
-    fn learn(&self, caller: Endpoint, connection: &Arc<Connection>) -> bool {
-        read(&self.learned).is_at(&caller, connection) || write(&self.learned).learn(caller, connection)
+    fn learn(&self, conversation: Conversation, connection: &Arc<Connection>) -> bool {
+        read(&self.learned).is_at(&conversation, connection)
+            || write(&self.learned).learn(conversation, connection)
     }
 
     fn remember(&self, connection: &Arc<Connection>) {

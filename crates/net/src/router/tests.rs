@@ -190,6 +190,34 @@ fn a_process_has_one_connection_to_a_target_however_many_threads_and_callers_it_
     far.close();
 }
 
+/// What an MDT tells stands behind no data of an OST of the same server, and does not end with that one's connection.
+#[test]
+fn each_target_of_a_server_tells_a_caller_over_the_connection_on_which_it_was_asked() {
+    let far = Router::new();
+    let mdt = Endpoint::Target(TargetId::mdt(0));
+    let _servers = [OST, mdt].map(|target| echo(&far, target));
+    let address = far.listen("127.0.0.1:0").unwrap();
+    let [mut to_mdt, mut to_ost] = [mdt, OST].map(|target| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(&Frame { dst: target, ..request(1, 0) }.to_bytes()).unwrap();
+        assert_eq!(reply_on(&mut stream), Xid(1));
+        stream
+    });
+    let tell = |target, xid| {
+        far.send(Frame { kind: FrameKind::Reply, src: target, dst: CLIENT, ..request(xid, 0) });
+        run::run_all();
+    };
+    tell(mdt, 2);
+    tell(OST, 3);
+    assert_eq!((reply_on(&mut to_mdt), reply_on(&mut to_ost)), (Xid(2), Xid(3)));
+    drop(to_ost);
+    until("it is forgotten", || read(&far.learned).len() == 1);
+    tell(mdt, 4);
+    assert_eq!(reply_on(&mut to_mdt), Xid(4));
+    far.close();
+}
+
 #[test]
 fn an_address_where_the_target_is_not_any_more_is_passed_over() {
     let (near, far, elsewhere) = (Router::new(), Router::new(), Router::new());
@@ -352,9 +380,8 @@ fn names_that_one_connection_makes_up_leave_room_for_others() {
         stream.write_all(&Frame { src: Endpoint::Client(name), ..request(5, 0) }.to_bytes()).unwrap();
     }
     assert_eq!(reply_on(&mut stream), Xid(5));
-    until("the frames were taken", || {
-        read(&far.learned).connection_of(&Endpoint::Client(ClientId(7))).is_some()
-    });
+    let taken = Conversation { caller: Endpoint::Client(ClientId(7)), asked: OST };
+    until("the frames were taken", || read(&far.learned).connection_of(&taken).is_some());
     assert_eq!(read(&far.learned).len(), CALLERS_PER_CONNECTION_MAX + 2);
     near.close();
     far.close();
