@@ -175,30 +175,17 @@ fn run_seeds(arguments: &Sim, (from, to): (u64, u64), thread_count: usize) -> an
 
 #[cfg(feature = "planted-faults")]
 fn run_planted(options: &Options, thread_count: usize) -> anyhow::Result<()> {
-    /// Each mistake must show within so many seeds.
-    const SEED_COUNT: u64 = 1000;
-    let is_found = sim::command::run_planted(SEED_COUNT, options, thread_count);
-    let churn = ChurnOptions { client_count: PLANTED_CLIENT_COUNT, policy: Policy::Ours, trace_count: 0 };
-    let is_found_by_churn = run_planted_churn(&churn, thread_count).is_ok();
-    if crash_table::print_planted(thread_count) && is_found && is_found_by_churn {
-        Ok(())
-    } else {
-        bail!("a planted mistake was not found")
-    }
+    all_found(sim::planted::run(options, thread_count))
 }
-
-/// Enough that each of them vanishes, lives and waits.
-#[cfg(feature = "planted-faults")]
-const PLANTED_CLIENT_COUNT: usize = 50;
 
 #[cfg(feature = "planted-faults")]
 fn run_planted_churn(options: &ChurnOptions, thread_count: usize) -> anyhow::Result<()> {
-    /// Each mistake must show within so many seeds.
-    const SEED_COUNT: u64 = 100;
-    if !command::run_planted_churn(SEED_COUNT, options, thread_count) {
-        bail!("a planted mistake was not found");
-    }
-    Ok(())
+    all_found(sim::planted::run_churn(options, thread_count))
+}
+
+#[cfg(feature = "planted-faults")]
+fn all_found(is_found: bool) -> anyhow::Result<()> {
+    if is_found { Ok(()) } else { bail!("a planted mistake was not found") }
 }
 
 #[cfg(not(feature = "planted-faults"))]

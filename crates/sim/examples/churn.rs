@@ -10,7 +10,7 @@ fn main() {
     let options = ChurnOptions { client_count, policy: Policy::Both, trace_count: 0 };
     #[cfg(feature = "planted-faults")]
     if args.iter().any(|arg| arg == "planted") {
-        std::process::exit(i32::from(!sim::command::run_planted_churn(to, &options, 2)));
+        std::process::exit(i32::from(!sim::planted::run_churn(&options, 2)));
     }
     if args.iter().any(|arg| arg == "verbose") {
         let outcome = sim::churn::run(from, &ChurnOptions { trace_count: 1_000_000, ..options });

@@ -32,10 +32,6 @@ fn main() {
         }
     }
     #[cfg(feature = "planted-faults")]
-    if args.iter().any(|arg| arg == "planted") {
-        std::process::exit(i32::from(!sim::command::run_planted(to, &options, 2)));
-    }
-    #[cfg(feature = "planted-faults")]
     if let Some(name) = args.iter().find_map(|arg| arg.strip_prefix("plant=")) {
         base::fault::plant(base::fault::Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name));
     }

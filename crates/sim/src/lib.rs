@@ -19,6 +19,8 @@ pub mod dne_model;
 mod frames;
 pub mod model;
 mod mount;
+#[cfg(feature = "planted-faults")]
+pub mod planted;
 mod quiet;
 pub mod rename_deadlock;
 pub mod rename_locks;
