@@ -14,6 +14,8 @@ pub struct Plan {
     target: PathBuf,
     pub logs: PathBuf,
     mounts: PathBuf,
+    /// Why this machine cannot build the client of etcd or run its members, if it cannot.
+    etcd_missing: Option<String>,
     pub steps: Vec<Step>,
 }
 
@@ -30,20 +32,24 @@ pub struct Step {
 }
 
 enum Kind {
-    /// `cargo ARGUMENTS…`.
-    Cargo(&'static [&'static str]),
+    Format,
+    /// clippy, without etcd and with it.
+    Lints,
+    /// `cargo test ARGUMENTS…` of everything.
+    Tests(&'static [&'static str]),
     /// Our own checks of the crates' order.
     Layers,
     /// The release binary and the suites' runner.
     Build,
     /// The release binary with these arguments.
     Sheen(&'static [&'static str]),
-    /// The binary with planted faults.
+    /// The simulation with planted faults.
     Planted,
-    /// The tests of etcd as keeper, and its suite with a binary that has the feature.
-    Coordinator,
     /// A suite on real mounts.
-    Suite { suite: &'static str, transport: &'static str },
+    Suite {
+        suite: &'static str,
+        transport: &'static str,
+    },
     /// The Debian package: made, installed, used, removed.
     Package,
     /// The suites on a plain directory: they must be right themselves.
@@ -52,9 +58,11 @@ enum Kind {
     Kernel(&'static [&'static str]),
 }
 
-/// Suites that have the machine to themselves, as they drop its caches: name and seconds, on /dev/fuse only.
+/// Suites that have the machine to themselves, as they drop its caches or wait for leases of seconds: name and seconds, on /dev/fuse only.
 const SUITES_ALONE: &[(&str, u64)] =
-    &[("params", 300), ("operate", 360), ("images", 400), ("seen", 300), ("memory", 400)];
+    &[("params", 300), ("operate", 360), ("images", 400), ("seen", 300), ("memory", 400), (WITH_ETCD, 480)];
+/// It needs members of etcd, and a binary that can ask them.
+const WITH_ETCD: &str = "coordinator";
 
 /// The other suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
 const SUITES: &[(&str, u64, u64, bool)] = &[
@@ -90,6 +98,8 @@ const RENAME_DEADLOCK: &[&str] = &["sim", "--scenario", "rename-deadlock", "--or
 const DNE_MODEL: &[&str] = &["sim", "--scenario", "dne-model", "--crashes", "1", "--states", "300000"];
 /// No more states of each than take a minute on a busy machine.
 const RENAME_LOCKS: &[&str] = &["sim", "--scenario", "rename-locks", "--states", "200000"];
+/// Its client's build needs programs that are not everywhere.
+const ETCD: &[&str] = &["--features", "sheen/etcd"];
 /// What a lint of all targets ends with.
 const LINTS: &[&str] = &["--all-targets", "--", "-D", "warnings"];
 /// The virtual machine may have to emulate its processor.
@@ -109,7 +119,12 @@ impl Plan {
             std::fs::create_dir_all(directory)?;
         }
         super::mount_fusectl();
-        Ok(Plan { root, target, logs, mounts, steps: steps() })
+        Ok(Plan { root, target, logs, mounts, etcd_missing: etcd_missing(), steps: steps() })
+    }
+
+    /// What is built with each build of tests and of the binary: one build for all steps, as building is half of what the test command does.
+    fn features(&self) -> &'static [&'static str] {
+        if self.etcd_missing.is_none() { ETCD } else { &[] }
     }
 
     fn cargo(&self, arguments: &[&str]) -> Command {
@@ -136,16 +151,25 @@ impl Plan {
         command
     }
 
-    /// What the suites need: the release binary and their runner.
+    /// What the suites need: the release binary and their runner, which the tests have built.
     pub fn build_commands(&self) -> Vec<Command> {
         let mut keep = Command::new("install");
-        // A copy, because building the binary with planted faults replaces the original.
+        // A copy, because whoever builds something else in this directory replaces the original.
         keep.arg("-D").arg(self.target.join("release/sheen")).arg(self.sheen());
+        let runner = ["build", "--workspace", "--bin", "mount-suites", "--bin", "lustre-oracle"];
         vec![
-            self.cargo(&["build", "--release", "-p", "sheen"]),
+            self.cargo(&[&["build", "--release", "-p", "sheen"], self.features()].concat()),
             keep,
-            self.cargo(&["build", "-p", "mount-suites", "-p", "lustre-oracle"]),
+            self.cargo(&[&runner, self.features()].concat()),
         ]
+    }
+
+    /// Without etcd first: that is how it is installed.
+    fn lint_commands(&self) -> Vec<Command> {
+        let lint = |features: &[&str]| self.cargo(&[&["clippy", "--workspace"], features, LINTS].concat());
+        let mut lints = vec![lint(&[])];
+        lints.extend(self.etcd_missing.is_none().then(|| lint(ETCD)));
+        lints
     }
 
     /// The directory of the workspace.
@@ -185,36 +209,15 @@ impl Plan {
         command
     }
 
-    /// Built as the release binary is, in the same directory, so that only what the feature adds is built anew.
-    fn coordinator_commands(&self, limit: Duration) -> Vec<Command> {
-        let sheen = self.target.join("ci-bin/sheen-etcd");
-        let mut keep = Command::new("install");
-        keep.arg("-D").arg(self.target.join("release/sheen")).arg(&sheen);
-        let mut suite =
-            self.runner_of(&sheen, &self.mounts_of("coordinator"), &self.target.join("mounted-failed"));
-        suite.arg("coordinator").args(["--budget-seconds", &(limit.as_secs() / 2).to_string()]);
-        vec![
-            self.cargo(&[&["clippy", "--release", "-p", "coordinate", "--features", "etcd"], LINTS].concat()),
-            self.cargo(&["test", "--release", "-p", "coordinate", "--features", "etcd"]),
-            self.cargo(&["build", "--release", "-p", "sheen", "--features", "etcd"]),
-            keep,
-            suite,
-        ]
-    }
-
     fn runner(&self, step: &str) -> Command {
         self.runner_in(&self.mounts_of(step), &self.target.join("mounted-failed"))
     }
 
     /// The suites' runner, which works in one directory and keeps the logs of what failed in another.
     pub fn runner_in(&self, work: &Path, failed: &Path) -> Command {
-        self.runner_of(&self.sheen(), work, failed)
-    }
-
-    fn runner_of(&self, sheen: &Path, work: &Path, failed: &Path) -> Command {
         let mut command = Command::new(self.target.join("debug/mount-suites"));
         command.current_dir(&self.root).arg("run");
-        command.arg("--sheen").arg(sheen);
+        command.arg("--sheen").arg(self.sheen());
         command.arg("--work").arg(work).arg("--tools").arg(self.target.join("tools"));
         command.arg("--failed").arg(failed);
         command
@@ -223,14 +226,11 @@ impl Plan {
 
 fn steps() -> Vec<Step> {
     let mut steps = vec![
-        step("format", 120, Kind::Cargo(&["fmt", "--all", "--", "--check"])),
+        step("format", 120, Kind::Format),
         step("layers", 120, Kind::Layers),
-        step("lints", 1500, Kind::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-        step("test-build", 1500, Kind::Cargo(&["test", "--workspace", "--no-run"])),
-        Step {
-            needs: &["test-build"],
-            ..step("tests", 900, Kind::Cargo(&["test", "--workspace", "--no-fail-fast"]))
-        },
+        step("lints", 1500, Kind::Lints),
+        step("test-build", 1500, Kind::Tests(&["--no-run"])),
+        Step { needs: &["test-build"], ..step("tests", 900, Kind::Tests(&["--no-fail-fast"])) },
         step("build", 1500, Kind::Build),
         Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..2000"])) },
         Step { needs: &["build"], ..step("churn", 480, Kind::Sheen(CHURN)) },
@@ -247,9 +247,8 @@ fn steps() -> Vec<Step> {
         let kind = Kind::Suite { suite, transport: "dev" };
         steps.push(Step { needs: &["build"], ..step(suite, *seconds, kind) });
     }
-    // These build the binary once more.
+    // This builds the simulation once more.
     steps.push(step("planted", 1500, Kind::Planted));
-    steps.push(Step { needs: &["build"], ..step("coordinator", 900, Kind::Coordinator) });
     let shared = |is_optional, step| Step { needs: &["build"], is_shared: true, is_optional, ..step };
     let suites = SUITES.iter().filter(|(name, ..)| known(name));
     let on_dev = suites.clone().map(|(suite, seconds, _, is_optional)| {
@@ -284,8 +283,10 @@ impl Step {
     /// Why this machine cannot run the step, if it cannot.
     pub fn missing(&self, plan: &Plan) -> Option<String> {
         match &self.kind {
-            Kind::Suite { transport, .. } => mounts_missing(transport),
-            Kind::Coordinator => etcd_missing().or_else(|| mounts_missing("dev")),
+            Kind::Suite { suite, transport } => {
+                let etcd_missing = plan.etcd_missing.clone().filter(|_| *suite == WITH_ETCD);
+                etcd_missing.or_else(|| mounts_missing(transport))
+            }
             Kind::Kernel(_) => crate::kernel::missing(),
             Kind::Package => crate::package::missing(&plan.target),
             _ => None,
@@ -295,7 +296,11 @@ impl Step {
     /// The commands, one after the other.
     pub fn commands(&self, plan: &Plan, limit: Duration) -> Vec<Command> {
         match &self.kind {
-            Kind::Cargo(arguments) => vec![plan.cargo(arguments)],
+            Kind::Format => vec![plan.cargo(&["fmt", "--all", "--", "--check"])],
+            Kind::Lints => plan.lint_commands(),
+            Kind::Tests(arguments) => {
+                vec![plan.cargo(&[&["test", "--workspace"], plan.features(), arguments].concat())]
+            }
             Kind::Layers => vec![plan.xtask(&["layers"])],
             Kind::Package => {
                 let mut command = plan.xtask(&["package", "--check", "--binary"]);
@@ -315,12 +320,9 @@ impl Step {
                 vec![command]
             }
             Kind::Planted => {
-                let arguments = ["run", "--release", "-p", "sheen", "--features", "planted-faults", "--"];
-                let mut command = plan.cargo(&arguments);
-                command.args(["sim", "--planted"]);
-                vec![command]
+                let planted = ["--features", "planted-faults", "--example", "planted"];
+                vec![plan.cargo(&[&["run", "--release", "-p", "sim"], planted.as_slice()].concat())]
             }
-            Kind::Coordinator => plan.coordinator_commands(limit),
             Kind::Suite { suite, transport } => {
                 vec![plan.suite_command(&self.name, Some(suite), transport, limit)]
             }
