@@ -99,10 +99,15 @@ pub fn get<T: BorshDeserialize>(
 }
 
 fn value(store: &impl MetaStore, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
-    store.get(table, key).map_err(|error| match error {
+    store.get(table, key).map_err(|error| status_of(&error))
+}
+
+/// The wire status of what the store says instead of a row.
+pub fn status_of(error: &StoreError) -> Status {
+    match error {
         StoreError::CorruptRow { .. } | StoreError::CorruptIndex { .. } => Status::Corrupt,
         error => error.status(),
-    })
+    }
 }
 
 /// Reads the value of a row.

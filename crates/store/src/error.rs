@@ -51,9 +51,19 @@ impl StoreError {
     pub fn is_fence(&self) -> bool {
         matches!(self, StoreError::Poisoned { .. })
     }
-}
 
-impl StoreError {
+    /// Whether it is about one row or object: damaged, or the device cannot read it. Those behind it may be sound.
+    pub fn is_local(&self) -> bool {
+        match self {
+            StoreError::CorruptRow { .. }
+            | StoreError::UnknownRow { .. }
+            | StoreError::CorruptObject { .. }
+            | StoreError::CorruptIndex { .. } => true,
+            StoreError::Device { .. } => !self.is_passing(),
+            _ => false,
+        }
+    }
+
     /// Whether the call failed for want of descriptors or memory, which passes.
     pub fn is_passing(&self) -> bool {
         const ENOMEM: i32 = 12;
@@ -72,6 +82,8 @@ impl StoreError {
             StoreError::KeyTooLong { .. }
             | StoreError::ValueTooLong { .. }
             | StoreError::BatchTooLong { .. } => Status::Invalid,
+            // Asked again, it may do: a replay or data kept back are not to be lost to that.
+            error if error.is_passing() => Status::Again,
             StoreError::CorruptRow { .. }
             | StoreError::UnknownRow { .. }
             | StoreError::CorruptObject { .. }

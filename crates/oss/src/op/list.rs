@@ -1,10 +1,10 @@
 //! Which objects there are, for an MDT that has lost work together with the client that did it.
 
 use crate::machine::{Effects, Oss, OssEvent};
-use crate::rows;
+use crate::rows::{self, ObjectRow};
 use base::{Now, ObjectId, Status};
 use bytes::Bytes;
-use store::{MetaStore, ObjectStore, StoreError};
+use store::{MetaStore, ObjectStore};
 use target::Token;
 use wire::ost::ListedObject;
 use wire::{OstReply, Reply};
@@ -35,20 +35,20 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     /// What can be said of an object; `None` if it is gone by now. Of one that cannot be read, that its bytes may have changed: its MDT
     /// does not believe the size of its file then, or has it destroyed, and goes on to those behind it.
     fn listed(&mut self, object: ObjectId) -> Result<Option<ListedObject>, Status> {
-        let damage = match self.objects.stat(&object) {
-            Ok(None) => return Ok(None),
-            Ok(Some(stat)) => match rows::object(self.meta.as_ref(), &object) {
-                Err(Status::Corrupt) => Status::Corrupt,
-                row => {
-                    let stamp = row?.map(|row| row.stamp);
+        let described = self.objects.stat(&object).and_then(|stat| {
+            let row = stat.map(|_| self.meta.get(rows::OBJECTS, &object.key())).transpose()?.flatten();
+            Ok((stat, row))
+        });
+        let damage = match described {
+            Ok((None, _)) => return Ok(None),
+            Ok((Some(stat), row)) => match row.map(|row| rows::decode::<ObjectRow>(&row)).transpose() {
+                Ok(row) => {
+                    let stamp = row.map(|row| row.stamp);
                     return Ok(Some(ListedObject { object, size_bytes: stat.size_bytes, stamp }));
                 }
+                Err(damage) => damage,
             },
-            Err(error @ (StoreError::Device { .. } | StoreError::CorruptObject { .. }))
-                if !error.is_passing() =>
-            {
-                error.status()
-            }
+            Err(error) if error.is_local() => rows::status_of(&error),
             Err(error) => return Err(error.status()),
         };
         self.note_unreadable(object, damage);

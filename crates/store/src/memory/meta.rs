@@ -4,7 +4,7 @@ use super::SyncMode;
 use super::device::Device;
 use crate::{Batch, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
 use base::Transno;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 
@@ -22,7 +22,8 @@ struct State {
     unsynced_bytes: u64,
     applied: Transno,
     durable: Transno,
-    rotten: BTreeSet<(Table, Vec<u8>)>,
+    /// What reading a row says instead of its value.
+    unreadable: BTreeMap<(Table, Vec<u8>), StoreError>,
     reserve: Reserve,
     is_log_short: bool,
     device: Device,
@@ -122,11 +123,15 @@ impl MemoryMeta {
     /// Flips a bit of a row on the device; reading it is an error until it is written again. False if there is no
     /// such row.
     pub fn rot(&self, table: Table, key: &[u8]) -> bool {
+        self.set_unreadable(table, key, StoreError::CorruptRow { table, key: key.to_vec() })
+    }
+
+    /// Reading a row fails like this until it is written again. False if there is no such row.
+    pub fn set_unreadable(&self, table: Table, key: &[u8], error: StoreError) -> bool {
         let mut state = self.state();
-        let full_key = (table, key.to_vec());
         let exists = state.rows.get(&table).is_some_and(|rows| rows.contains_key(key));
         if exists {
-            state.rotten.insert(full_key);
+            state.unreadable.insert((table, key.to_vec()), error);
         }
         exists
     }
@@ -156,8 +161,11 @@ impl State {
         }
     }
 
-    fn is_rotten(&self, table: Table, key: &[u8]) -> bool {
-        !self.rotten.is_empty() && self.rotten.contains(&(table, key.to_vec()))
+    fn check_readable(&self, table: Table, key: &[u8]) -> Result<(), StoreError> {
+        if self.unreadable.is_empty() {
+            return Ok(());
+        }
+        self.unreadable.get(&(table, key.to_vec())).map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 
@@ -177,9 +185,9 @@ impl MetaStore for MemoryMeta {
         state.device.check_sound()?;
         batch.check()?;
         assert!(t > state.applied, "transnos rise: {t} after {}", state.applied);
-        if !state.rotten.is_empty() {
+        if !state.unreadable.is_empty() {
             for change in batch.changes() {
-                state.rotten.remove(&(change.table, change.key.to_vec()));
+                state.unreadable.remove(&(change.table, change.key.to_vec()));
             }
         }
         write_rows(&mut state.rows, batch);
@@ -211,9 +219,7 @@ impl MetaStore for MemoryMeta {
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let state = self.state();
-        if state.is_rotten(table, key) {
-            return Err(StoreError::CorruptRow { table, key: key.to_vec() });
-        }
+        state.check_readable(table, key)?;
         Ok(state.rows.get(&table).and_then(|rows| rows.get(key)).cloned())
     }
 
@@ -233,11 +239,8 @@ impl MetaStore for MemoryMeta {
             let range = (Bound::Included(from), Bound::Excluded(to_exclusive));
             let rows =
                 state.rows.get(&table).into_iter().flat_map(|rows| rows.range::<[u8], _>(range)).take(limit);
-            rows.map(|(key, value)| match state.is_rotten(table, key) {
-                true => Err(StoreError::CorruptRow { table, key: key.clone() }),
-                false => Ok((key.clone(), value.clone())),
-            })
-            .collect()
+            rows.map(|(key, value)| state.check_readable(table, key).map(|()| (key.clone(), value.clone())))
+                .collect()
         };
         for row in chunk {
             let (key, value) = row?;

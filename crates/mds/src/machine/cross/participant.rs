@@ -318,7 +318,7 @@ impl<M: MetaStore> Mds<M> {
             let changed = cx.tx.changed();
             match can_be_executed {
                 Ok(_) => {}
-                Err(Status::Io) => return Err(Status::Io),
+                Err(status @ (Status::Io | Status::Again)) => return Err(status),
                 // What it needs is not there any more: a client has replayed what it cannot have done, say. That is one operation's
                 // damage, which its decision meets again, and nobody else is to wait for a target that does not start.
                 Err(status) => {
