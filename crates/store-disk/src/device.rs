@@ -374,7 +374,8 @@ pub(crate) fn visit_mapped(file: &File, part: Extent, visit: &mut dyn FnMut(Exte
     Ok(())
 }
 
-fn visit_data(file: &File, part: Extent, visit: &mut dyn FnMut(Extent)) -> io::Result<()> {
+/// Visits, in order, what of a part of a file holds data, also what waits to be written.
+pub(crate) fn visit_data(file: &File, part: Extent, visit: &mut dyn FnMut(Extent)) -> io::Result<()> {
     let mut start = part.start;
     while let Some(data) = seek(file, start, libc::SEEK_DATA)?.filter(|data| *data < part.end) {
         let hole = seek(file, data, libc::SEEK_HOLE)?.unwrap_or(part.end);

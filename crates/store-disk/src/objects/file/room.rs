@@ -50,7 +50,7 @@ impl ObjectFile {
         let is_in_reserve = before.missing_bytes > 0 && left.is_some_and(|left| left() == 0);
         let reserved = if is_in_reserve { reserved.and(Err(StoreError::NoSpace)) } else { reserved };
         if reserved.is_err() {
-            self.give_back(&before, file_bytes);
+            give_back(&self.file, &before, file_bytes);
         }
         reserved
     }
@@ -75,20 +75,62 @@ impl ObjectFile {
         }
         Ok(before)
     }
+}
 
-    /// Holes hold no data, whatever was allocated in them. If something cannot be given back, the object has it until it is punched.
-    fn give_back(&self, before: &Before, file_bytes: u64) {
-        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        for hole in before.holes.iter().filter(|hole| hole.start < file_bytes) {
-            let _ = device::allocate(&self.file, punch, hole.start, hole.byte_count());
+/// What was allocated in holes is theirs no more. What cannot be given back stays with the object until it is punched.
+fn give_back(file: &File, before: &Before, file_bytes: u64) {
+    for hole in before.holes.iter().filter(|hole| hole.start < file_bytes) {
+        punch_but_data(file, *hole);
+    }
+    if before.holes.iter().any(|hole| hole.end > file_bytes) {
+        // Behind the end a punch does nothing on ext4, and this takes all that is there.
+        let _ = device::set_length(file, file_bytes);
+        for kept in &before.kept {
+            let _ = device::allocate(file, libc::FALLOC_FL_KEEP_SIZE, kept.start, kept.byte_count());
         }
-        if before.holes.iter().any(|hole| hole.end > file_bytes) {
-            // Behind the end a punch does nothing on ext4, and this takes all that is there.
-            let _ = device::set_length(&self.file, file_bytes);
-            for kept in &before.kept {
-                let _ =
-                    device::allocate(&self.file, libc::FALLOC_FL_KEEP_SIZE, kept.start, kept.byte_count());
-            }
+    }
+}
+
+/// Before Linux 6.9 the map of ext4 may call a hole what is getting its place on the device at that moment.
+fn punch_but_data(file: &File, hole: Extent) {
+    let punch = |start: u64, end: u64| {
+        let flags = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        if start < end {
+            let _ = device::allocate(file, flags, start, end - start);
         }
+    };
+    let mut next = hole.start;
+    let visited = device::visit_data(file, hole, &mut |data| {
+        punch(next, data.start);
+        next = data.end;
+    });
+    if visited.is_ok() {
+        punch(next, hole.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    #[test]
+    fn what_is_given_back_holds_no_data() {
+        let file = tempfile::tempfile().unwrap();
+        let size_bytes = 16 * BLOCK_BYTES;
+        file.set_len(size_bytes).unwrap();
+        let all = Extent::new(0, size_bytes);
+        device::allocate(&file, libc::FALLOC_FL_KEEP_SIZE, 0, size_bytes).unwrap();
+        let data = vec![7; 2 * BLOCK_BYTES as usize];
+        file.write_all_at(&data, 5 * BLOCK_BYTES).unwrap();
+        let before = Before { missing_bytes: size_bytes, holes: vec![all], kept: Vec::new() };
+        give_back(&file, &before, size_bytes);
+        let mut read = vec![0; data.len()];
+        file.read_exact_at(&mut read, 5 * BLOCK_BYTES).unwrap();
+        assert!(read == data, "the map had it for a hole");
+        file.sync_all().unwrap();
+        assert_eq!(file.metadata().unwrap().blocks() * 512, data.len() as u64, "and all else is a hole");
     }
 }
