@@ -124,8 +124,8 @@ enum SlotState {
 enum Held {
     /// Ends a piece of work.
     Work { token: Token, transno: Transno, body: Bytes },
-    /// Answers a connect or disconnect.
-    Session { client: ClientId, since: Time, frame: Box<Frame> },
+    /// Answers a connect or disconnect: `frame` is without its body.
+    Session { client: ClientId, since: Time, frame: Box<Frame>, reply: Box<Reply> },
 }
 
 /// Sessions of one target.
@@ -795,10 +795,15 @@ impl<M: MetaStore> Core<M> {
                 Held::Work { token, transno, body } => {
                     self.finish(token, Status::Ok, transno, body, Bytes::new(), out);
                 }
-                Held::Session { client, since: _, mut frame } => {
+                Held::Session { client, since: _, mut frame, mut reply } => {
                     if let Some(export) = self.exports.get_mut(&client) {
                         export.is_connect_held = false;
                     }
+                    if let Reply::Connected(reply) = &mut *reply {
+                        // The client takes it for the time of the moment.
+                        reply.server_time_ns = self.now.wall.0;
+                    }
+                    frame.body = reply.to_bytes();
                     frame.last_committed = self.committed;
                     out.push(CoreOutput::Send(*frame));
                 }

@@ -195,12 +195,12 @@ impl<M: MetaStore> Core<M> {
         if self.remembered.is_own(known) {
             frame.transno = self.survived(known.epoch);
         }
-        frame.body = reply.to_bytes();
         if is_held {
-            let held = Held::Session { client, since: self.now.time, frame: Box::new(frame) };
+            let held = self.held(client, frame, reply);
             self.held_for_rows.entry(after).or_default().push(held);
             self.kick();
         } else {
+            frame.body = reply.to_bytes();
             out.push(CoreOutput::Send(frame));
         }
     }
@@ -208,13 +208,16 @@ impl<M: MetaStore> Core<M> {
     pub(super) fn on_disconnect(&mut self, frame: &Frame, out: &mut Vec<CoreOutput>) {
         let client = frame.src.client_id();
         let Some(export) = self.exports.get(&client) else { return };
-        let mut reply = self.reply_frame(client, export.session, frame.xid, frame.trace);
-        reply.body = Reply::Done.to_bytes();
+        let reply = self.reply_frame(client, export.session, frame.xid, frame.trace);
         let Some(transno) = self.forget_client(client, None, out) else { return };
         out.push(CoreOutput::Event(CoreEvent::Disconnected { client }));
-        let held = Held::Session { client, since: self.now.time, frame: Box::new(reply) };
+        let held = self.held(client, reply, Reply::Done);
         self.held_for_all.entry(transno).or_default().push(held);
         self.kick();
+    }
+
+    fn held(&self, client: ClientId, frame: Frame, reply: Reply) -> Held {
+        Held::Session { client, since: self.now.time, frame: Box::new(frame), reply: Box::new(reply) }
     }
 
     /// Ends a session against the client's will and tells it.

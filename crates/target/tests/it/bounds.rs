@@ -54,7 +54,7 @@ fn request_frame(client: ClientId, request: &Request) -> Frame {
     frame
 }
 
-fn connect_frame(client: ClientId, nid: &str) -> Frame {
+pub fn connect_frame(client: ClientId, nid: &str) -> Frame {
     connect_frame_of(client, nid, (Epoch::ZERO, 0))
 }
 

@@ -1,12 +1,15 @@
 //! What sessions promise.
 
-use crate::network::{Cluster, TARGET, client};
+use crate::bounds::connect_frame;
+use crate::network::{Cluster, TARGET, client, options};
 use base::limits::{LEASE, PING_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
-use base::{Duration, Endpoint, Epoch, Fid, Status, TargetId, Xid};
+use base::{ClientId, Duration, Endpoint, Epoch, Fid, Now, Status, TargetId, Time, WallTime, Xid};
 use rpc::{ImportState, Kind};
 use std::collections::BTreeSet;
-use target::EvictReason;
-use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, Request, flags};
+use std::sync::Arc;
+use store::MemoryMeta;
+use target::{Core, CoreOutput, EvictReason};
+use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, Reply, Request, flags};
 
 /// Random work, crashes and losses; then calm. Everything acknowledged must be there, and nothing twice.
 fn storm(seed: u64, has_external_data: bool, plain_callers: &[usize]) -> (u64, u64) {
@@ -543,4 +546,28 @@ fn an_answer_that_no_frame_carries_is_a_failure() {
     });
     let sent = sent.expect("it is answered");
     assert_eq!((sent.status, sent.body.len()), (Status::Overflow, 0));
+}
+
+/// The client dates what it does by it: by the time of its arrival it would be off by the sync.
+#[test]
+fn an_answer_that_has_waited_for_a_sync_tells_the_time_at_which_it_leaves() {
+    let store = Arc::new(MemoryMeta::new());
+    let mut now = Now { time: Time(1), wall: WallTime(1_000) };
+    let mut core = Core::open(Arc::clone(&store), options(now)).unwrap();
+    store.sync();
+    let mut out = Vec::new();
+    core.on_durable(now, &mut out);
+    core.on_frame(now, connect_frame(ClientId(5), "host"), &mut out);
+    assert!(!out.iter().any(|output| matches!(output, CoreOutput::Send(_))), "its row is not durable yet");
+    now = Now { time: Time(5_000), wall: WallTime(6_000) };
+    store.sync();
+    core.on_durable(now, &mut out);
+    let told = out.iter().find_map(|output| match output {
+        CoreOutput::Send(frame) => match Reply::from_bytes(&frame.body) {
+            Ok(Reply::Connected(reply)) => Some(reply.server_time_ns),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(told, Some(6_000));
 }
