@@ -125,6 +125,7 @@ impl Samples {
                 gauges.extend([
                     (&families::TARGET_EXPORTS, mds.core().clients().count() as u64),
                     (&families::TARGET_EVICTIONS, stats.evictions),
+                    (&families::TARGET_DAMAGED, stats.damaged_files),
                     (&families::TARGET_LOCKS, locks.lock_count() as u64),
                     (&families::TARGET_LOCK_RESOURCES, locks.resource_count() as u64),
                     (&families::TARGET_LOCK_TIMEOUTS, locks.timeout_count()),
@@ -144,6 +145,7 @@ impl Samples {
                     gauges.extend([
                         (&families::TARGET_EXPORTS, oss.core().clients().count() as u64),
                         (&families::TARGET_EVICTIONS, stats.eviction_count),
+                        (&families::TARGET_DAMAGED, stats.unreadable_count),
                         (&families::TARGET_LOCKS, locks.lock_count() as u64),
                         (&families::TARGET_LOCK_RESOURCES, locks.resource_count() as u64),
                         (&families::TARGET_LOCK_TIMEOUTS, locks.timeout_count()),

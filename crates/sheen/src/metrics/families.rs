@@ -79,6 +79,7 @@ families! {
     TARGET_RECOVERY_LEFT = Family::gauge("sheen_target_recovery_left", TARGET, "Until a recovery gives up who is missing; 0 without one").seconds();
     TARGET_EXPORTS = Family::gauge("sheen_target_exports", TARGET, "Clients and other targets with a session");
     TARGET_EVICTIONS = Family::counter("sheen_target_evictions", TARGET, "Clients that a target has dropped");
+    TARGET_DAMAGED = Family::counter("sheen_target_damaged", TARGET, "Files of an MDT, or objects of an OST, that could not be read when the two were compared");
     TARGET_LOCKS = Family::gauge("sheen_target_locks", TARGET, "Locks that clients have or wait for");
     TARGET_LOCK_RESOURCES = Family::gauge("sheen_target_lock_resources", TARGET, "Names, inodes and objects that they are about");
     TARGET_LOCK_TIMEOUTS = Family::counter("sheen_target_lock_timeouts", TARGET, "Clients that were dropped because they did not give a lock back");

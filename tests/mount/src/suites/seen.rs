@@ -516,6 +516,7 @@ fn recovery(context: &Context) -> Result<()> {
     let checked = after.and_then(|text| {
         for zero in [
             "sheen_target_evictions_total{target=\"suite-MDT0000\"}",
+            "sheen_target_damaged_total{target=\"suite-MDT0000\"}",
             "sheen_mount_evictions_total",
             "sheen_target_recovery_clients{target=\"suite-MDT0000\",state=\"missing\"}",
             "sheen_target_recovery_left_seconds{target=\"suite-MDT0000\"}",
