@@ -3,7 +3,7 @@
 use super::{Connecting, Import, ImportOutput, ImportState, Purpose, Replay, Ticket};
 use base::{Now, Status, StatusClass, limits};
 use wire::session::{SessionState, features};
-use wire::{ConnectReply, ConnectRequest, Frame, Reply, Request, Starts};
+use wire::{ConnectReply, ConnectRequest, Frame, OstRequest, Reply, Request, Starts};
 
 impl Import {
     pub(super) fn start_connecting(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
@@ -151,9 +151,13 @@ impl Import {
         self.retained_bytes = 0;
         out.push(ImportOutput::Evicted);
         let modifying = self.pending.iter().filter(|(_, pending)| pending.kind.is_modifying());
-        let tickets: Vec<Ticket> = modifying.map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
-            self.complete(ticket, Err(Status::Evicted), out);
+        let ends = modifying.map(|(ticket, pending)| {
+            // Whoever changes data does so again only where it cannot have been executed.
+            let is_unsent_write = pending.xid.is_none() && is_change_under_lock(&pending.request);
+            (*ticket, if is_unsent_write { Status::LockLost } else { Status::Evicted })
+        });
+        for (ticket, status) in ends.collect::<Vec<_>>() {
+            self.complete(ticket, Err(status), out);
         }
     }
 
@@ -186,4 +190,9 @@ impl Import {
         }
         self.set_state(ImportState::Refused(status), out);
     }
+}
+
+/// A change of data under a lock, which nobody was told of yet.
+fn is_change_under_lock(request: &Request) -> bool {
+    matches!(request, Request::Ost(OstRequest::Write { is_answered: false, .. } | OstRequest::Change { .. }))
 }

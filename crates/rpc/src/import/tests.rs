@@ -2,6 +2,7 @@
 
 use super::*;
 use base::{ClientId, TargetId};
+use std::collections::BTreeMap;
 use wire::session::{SessionState, features};
 use wire::{ConnectReply, LockRequest, OstRequest, Reply, flags};
 
@@ -11,6 +12,7 @@ struct Caller {
     import: Import,
     now: Now,
     sent: Vec<Frame>,
+    refused: BTreeMap<Ticket, Status>,
 }
 
 impl Caller {
@@ -26,7 +28,8 @@ impl Caller {
             target_uuid: 0,
         };
         let now = Now { time: Time(1_000_000_000), wall: WallTime(0) };
-        let mut caller = Caller { import: Import::new(options), now, sent: Vec::new() };
+        let mut caller =
+            Caller { import: Import::new(options), now, sent: Vec::new(), refused: BTreeMap::new() };
         caller.act(|import, now, out| import.connect(now, out));
         caller.connected(1);
         caller
@@ -36,10 +39,15 @@ impl Caller {
         let mut out = Vec::new();
         let result = act(&mut self.import, self.now, &mut out);
         self.import.check();
-        self.sent.extend(out.into_iter().filter_map(|output| match output {
-            ImportOutput::Send(frame) => Some(frame),
-            _ => None,
-        }));
+        for output in out {
+            match output {
+                ImportOutput::Send(frame) => self.sent.push(frame),
+                ImportOutput::Completed { ticket, result: Err(status) } => {
+                    self.refused.insert(ticket, status);
+                }
+                _ => {}
+            }
+        }
         result
     }
 
@@ -174,6 +182,33 @@ fn who_leaves_does_not_come_back_for_what_arrives_after_its_goodbye() {
     assert_eq!(caller.sent, [], "and nothing more");
     caller.reply(&goodbye, &Reply::Done);
     assert_eq!(caller.import.state(), ImportState::Disconnected);
+}
+
+/// What it has not got it cannot have executed. What was told to be written already is lost in either case.
+#[test]
+fn a_change_that_was_not_sent_before_an_eviction_is_told_from_one_that_was() {
+    let mut caller = Caller::new();
+    let change = |is_answered| {
+        let Request::Ost(OstRequest::Write { object, offset_bytes, lock, stamp, asked, .. }) = write_to(0, 1)
+        else {
+            panic!("a write")
+        };
+        Request::Ost(OstRequest::Write { object, offset_bytes, lock, stamp, is_answered, asked })
+    };
+    let mut submit = |caller: &mut Caller, is_answered| {
+        let (request, data) = (change(is_answered), Bytes::from_static(b"x"));
+        caller.act(|import, now, out| import.submit(now, request, data, Kind::Modifying, 0, out))
+    };
+    let sent = submit(&mut caller, false);
+    caller.act(|import, now, out| import.on_connection_lost(now, out));
+    let connect = caller.sent.pop().expect("it connects");
+    let (unsent, told) = (submit(&mut caller, false), submit(&mut caller, true));
+    caller.sent.push(connect);
+    caller.connected_as(1, SessionState::New);
+    let refused = |ticket| caller.refused.get(&ticket).copied();
+    assert_eq!(refused(sent), Some(Status::Evicted), "it may have been executed");
+    assert_eq!(refused(unsent), Some(Status::LockLost));
+    assert_eq!(refused(told), Some(Status::Evicted));
 }
 
 /// It was sent, and the process that was to write it to a socket ended.
