@@ -802,9 +802,7 @@ async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Arrived> {
         };
         tries += 1;
         // Its MDT has evicted this client, and counts it as a writer no more; the OST has not.
-        let is_locked = ctx.with(|state| {
-            state.connections.get(&pin.target).is_some_and(|known| known.locks.get(pin.lock).is_some())
-        });
+        let is_locked = ctx.with(|state| state.is_known(*pin));
         if status != Status::Evicted || !is_locked || tries >= SEND_TRY_COUNT {
             return Err(status);
         }

@@ -108,6 +108,11 @@ impl State {
         }
     }
 
+    /// Whether the target has not evicted this client since.
+    pub(crate) fn is_known(&self, pin: Pin) -> bool {
+        self.connections.get(&pin.target).is_some_and(|connection| connection.locks.get(pin.lock).is_some())
+    }
+
     pub(crate) fn unpin(&mut self, pin: Pin) {
         let now = self.now.time;
         let Some(connection) = self.connections.get_mut(&pin.target) else { return };

@@ -7,7 +7,8 @@ use crate::in_hand::{Hold, holding, unpin_all};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::{object_size, truncate_privileges_for};
 use crate::ops::io::{
-    File, check_end, is_to_begin_anew, lock_hulls, note_answer, note_results, writable_file,
+    File, check_end, is_to_begin_anew, lock_hulls, may_be_sent_again, note_answer, note_results,
+    writable_file,
 };
 use crate::ops::open::be_writer;
 use base::{Extent, Status};
@@ -82,7 +83,9 @@ async fn change_objects(
             Err(status) => (BTreeMap::new(), 0, Err(status)),
         };
         let has_let_go = pins.len() < lock_count;
-        let is_again = is_to_begin_anew(ctx, &result, &pins, has_let_go, tries);
+        let may_be_again =
+            result != Err(Status::Evicted) || !has_let_go && may_be_sent_again(ctx, &result, pins.values());
+        let is_again = may_be_again && is_to_begin_anew(ctx, &result, &pins, has_let_go, tries);
         unpin_all(ctx, pins);
         if !is_again {
             return result;

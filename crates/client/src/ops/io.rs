@@ -325,25 +325,28 @@ pub(crate) async fn write_file(
         return Ok(0);
     }
     check_room(file, extent)?;
-    let pieces = file.layout.pieces(extent);
+    let mut rest = Rest { extent, pieces: file.layout.pieces(extent), data, written_bytes: 0 };
     let (mut tries, mut let_go_count) = (0, 0);
-    let mut tried_bytes = 0;
     loop {
+        let Rest { extent, pieces, data, .. } = &rest;
         be_writer_of(ctx, file, lock_use).await?;
-        let has_room = may_wait && make_room(ctx, file, &pieces).await;
+        let has_room = may_wait && make_room(ctx, file, pieces).await;
         if !has_room
             && let [piece] = &pieces[..]
             && let Some(asked) = begin_asking(ctx, file, piece, lock_use)
         {
-            match write_asking(ctx, file, (piece, &data), asked, lock_use).await {
+            match write_asking(ctx, file, (piece, data), asked, lock_use).await {
                 // The node says now that locks on it are waited for.
                 Err(Status::WouldBlock) => {}
+                // It had no lock that could have kept others away since.
+                Err(Status::Evicted) => return rest.end(lock_use, Err(Status::Evicted)),
                 Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => tries += 1,
-                result => return result.map(|()| extent.byte_count()),
+                Ok(()) => return Ok(rest.written_bytes + extent.byte_count()),
+                Err(status) => return rest.end(lock_use, Err(status)),
             }
             continue;
         }
-        let mut pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, lock_use).await {
+        let mut pins = match lock_pieces(ctx, file, LockMode::Pw, pieces, lock_use).await {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
                 // Nobody else waits for locks while this waits for the MDT.
                 unpin_all(ctx, pins);
@@ -363,29 +366,75 @@ pub(crate) async fn write_file(
             return Err(status);
         }
         moves(ctx, lock_use);
-        if has_room && keep_back(ctx, file, extent, &pieces, &data, &pins) {
+        if has_room && keep_back(ctx, file, *extent, pieces, data, &pins) {
             unpin_all(ctx, pins);
-            return Ok(extent.byte_count());
+            return Ok(rest.written_bytes + extent.byte_count());
         }
         let lock_count = pins.len();
-        let writing_out = write_out_pieces(ctx, file, extents_of(&pieces));
+        let writing_out = write_out_pieces(ctx, file, extents_of(pieces));
         holding(ctx, Hold::of_nothing_sent(lock_use, let_go_count), &mut pins, writing_out).await;
         let (sent_bytes, result) = match pins.len() == lock_count {
-            true => write_pieces(ctx, file, extent, &pieces, &data, &mut pins, lock_use).await,
+            true => write_pieces(ctx, file, *extent, pieces, data, &mut pins, lock_use).await,
             false => (0, Err(Status::LockLost)),
         };
-        // What a try before this one has written is there too.
-        tried_bytes = sent_bytes.max(tried_bytes);
         let has_let_go = pins.len() < lock_count;
-        let is_again = is_to_begin_anew(ctx, &result, &pins, has_let_go, tries);
+        let is_again = may_be_sent_again(ctx, &result, pins.values())
+            && is_to_begin_anew(ctx, &result, &pins, has_let_go, tries);
         unpin_all(ctx, pins);
+        rest.pass_over(file, sent_bytes);
         if !is_again {
             note_written(ctx, file, result.as_ref().ok());
-            return short_or(tried_bytes, result.map(drop));
+            if let Some(stored) = stored.filter(|_| result.is_err()) {
+                ctx.with(|state| state.check_stored(stored))?;
+            }
+            return rest.end(lock_use, result.map(drop));
         }
         tries += u32::from(!has_let_go);
         let_go_count += u32::from(has_let_go);
     }
+}
+
+/// What is still to be written of a call.
+struct Rest {
+    extent: Extent,
+    pieces: Vec<Piece>,
+    data: Bytes,
+    /// In front of it. Others may have seen that, and have written there since: it is not written again.
+    written_bytes: u64,
+}
+
+impl Rest {
+    /// What the call has come to. Whoever is told of a part writes the rest in another call; but nobody does what was stored into pages.
+    fn end(&self, lock_use: LockUse, result: Outcome<()>) -> Outcome<u64> {
+        match result {
+            Err(Status::Evicted) if self.written_bytes > 0 && lock_use != LockUse::WriteBack => {
+                Ok(self.written_bytes)
+            }
+            result => short_or(self.written_bytes, result),
+        }
+    }
+
+    /// The first bytes have been answered.
+    fn pass_over(&mut self, file: &File, byte_count: u64) {
+        if byte_count == 0 {
+            return;
+        }
+        self.written_bytes += byte_count;
+        self.extent = Extent::new(self.extent.start + byte_count, self.extent.end);
+        self.data = self.data.slice(byte_count as usize..);
+        self.pieces = file.layout.pieces(self.extent);
+    }
+}
+
+/// Whether a change that was sent, under these locks, may be sent again. Where the OST has evicted this mount, the change may have been
+/// executed, others may have seen it, and what they have written there since is theirs. Where only the MDT has, the locks have kept them away.
+/// What had not been sent by then ends with `LockLost`.
+pub(crate) fn may_be_sent_again<'a, T>(
+    ctx: &Ctx,
+    result: &Outcome<T>,
+    mut pins: impl Iterator<Item = &'a Pin>,
+) -> bool {
+    !matches!(result, Err(Status::Evicted)) || ctx.with(|state| pins.all(|pin| state.is_known(*pin)))
 }
 
 /// A lock that comes with the write, if none is held or was refused before.

@@ -398,6 +398,43 @@ fn an_append_that_meets_an_eviction_is_done_once_or_refused() {
     }
 }
 
+/// An OST has executed a change, its answer is lost, and it gives this mount up: others see the change, and work on with it. What they have
+/// done is theirs.
+#[test]
+fn a_change_that_meets_an_eviction_undoes_nothing_of_what_others_did_since() {
+    const PUNCH: u32 = 3;
+    let changes = |(node, fh): (u64, u64)| {
+        let set = SetattrCall { size_bytes: Some(2), ..SetattrCall::default() };
+        let punch = Call::Fallocate { node, fh, offset_bytes: 0, byte_count: 4, mode: PUNCH };
+        [write_call((node, fh), 0, b"mine"), Call::Setattr { node, set }, punch]
+    };
+    for number in 0..3 {
+        let mut world = World::with_mounts(1, 1, 2, true);
+        let file = world.create_with(0, TOP, "f", O_RDWR | O_DIRECT);
+        let node = world.lookup(1, TOP, "f").expect("it was made").node;
+        let other = (node, world.open(1, node, O_RDWR | O_DIRECT).0);
+        assert_eq!(world.write(1, other, 0, b"others"), Ok(6));
+        world.pass(Duration::from_secs(3));
+        assert_eq!(world.read(0, file, 0, 100), b"others");
+        world.mounts[0].loses = Some(Loss::AnswersToWrites);
+        let change = changes(file).into_iter().nth(number).expect("one of them");
+        let changing = world.begin(0, change);
+        world.pass(Duration::from_secs(1));
+        world.mounts[0].unreachable = Some(TargetId::ost(0));
+        world.evict_from_ost(0, 0);
+        assert_ne!(world.read(1, other, 0, 100), b"others", "it was executed");
+        assert_eq!(world.write(1, other, 0, b"after all that"), Ok(14));
+        world.mounts[0].loses = None;
+        world.mounts[0].unreachable = None;
+        assert_eq!(world.finish(0, changing), Err(EIO), "nobody knows what has become of it");
+        assert_eq!(world.read(1, other, 0, 100), b"after all that");
+        assert_eq!(world.read(0, file, 0, 100), b"after all that");
+        assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))));
+        assert_eq!(world.write(0, file, 0, b"above"), Ok(5), "it goes on");
+        assert_eq!(world.read(1, other, 0, 100), b"above all that");
+    }
+}
+
 #[test]
 fn a_file_made_before_any_ost_was_known_gets_its_place_when_it_is_written() {
     let mut world = World::new(1, 2, 0);

@@ -127,6 +127,24 @@ fn a_write_begins_anew_whose_later_parts_are_wanted() {
     assert_nobody_was_evicted(&world);
 }
 
+/// Others have seen the part that was written, and have written there since.
+#[test]
+fn what_was_written_before_a_write_begins_anew_is_not_written_again() {
+    let (mut world, [first, second]) = shared(O_DIRECT);
+    world.mounts[0].unreachable = Some(AWAY);
+    let writing = world.begin(0, write_call(first, 0, &[[3; UNIT], [4; UNIT], [5; UNIT]].concat()));
+    world.pass(Duration::from_secs(2));
+    let reading = world.begin(1, read_call(second, 0, UNIT, true));
+    world.pass(Duration::from_secs(45));
+    assert_eq!(world.finish(1, reading).map(bytes), Ok(vec![3; UNIT]));
+    let written = while_away(&mut world, &[writing], write_call(second, 0, &[9; UNIT]));
+    assert_eq!(written, Answer::Written(UNIT as u64));
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(3 * UNIT as u64)));
+    let expected = [[9; UNIT], [4; UNIT], [5; UNIT]].concat();
+    assert_eq!(world.read(1, second, 0, 3 * UNIT as u32), expected);
+    assert_nobody_was_evicted(&world);
+}
+
 /// They wait for the write, as they must not see half of it, with the lock of the OST that is there.
 #[test]
 fn calls_behind_such_a_write_give_back_what_they_have() {

@@ -108,7 +108,10 @@ impl Mount {
         if frame.kind == FrameKind::Reply {
             return loses == Loss::AnswersToWrites && self.write_xids.contains(&frame.xid);
         }
-        let is_write = matches!(Request::from_bytes(&frame.body), Ok(Request::Ost(OstRequest::Write { .. })));
+        let is_write = matches!(
+            Request::from_bytes(&frame.body),
+            Ok(Request::Ost(OstRequest::Write { .. } | OstRequest::Change { .. }))
+        );
         if is_write {
             self.write_xids.insert(frame.xid);
         }
