@@ -554,7 +554,14 @@ impl Process {
     }
 
     pub fn has_mount(&self, mount: &Path) -> bool {
-        self.mounts.iter().any(|status| status.path == mount && !status.is_detached)
+        self.mounts.iter().any(|status| status.is_on(mount))
+    }
+}
+
+impl MountStatus {
+    /// Whether it is mounted there now.
+    pub fn is_on(&self, path: &Path) -> bool {
+        self.path == path && !self.is_detached
     }
 }
 
@@ -686,20 +693,20 @@ pub fn ask_all(dir: &Path, what: &Ask) -> Vec<(u32, Result<Tell>)> {
     told
 }
 
-/// What the process with this mount says of it, if its socket is in this directory. All are asked at the same time: of a server that
-/// hangs nobody wants to hear.
-pub fn mount_in(dir: &Path, is_wanted: impl Fn(&MountStatus) -> bool) -> Option<MountStatus> {
+/// What the process that has a mount on this path says of it, if its socket is in this directory; one that was detached from there and lives on
+/// in copies is another one. All are asked at the same time: of a server that hangs nobody wants to hear.
+pub fn mount_in(dir: &Path, path: &Path) -> Option<MountStatus> {
     let (sender, receiver) = mpsc::channel();
-    for (_, path) in sockets_in(dir) {
+    for (_, socket) in sockets_in(dir) {
         let sender = sender.clone();
         // One that is not asked, or answers when nobody waits any more, does not have it.
         let _ = std::thread::Builder::new().name("asking".into()).spawn(move || {
-            let told = ask(&path, &Ask::Status).ok().and_then(|tell| tell.process);
+            let told = ask(&socket, &Ask::Status).ok().and_then(|tell| tell.process);
             let _ = sender.send(told.map(with_pid).unwrap_or_default().mounts);
         });
     }
     drop(sender);
-    receiver.iter().flatten().find(|mount| is_wanted(mount))
+    receiver.iter().flatten().find(|mount| mount.is_on(path))
 }
 
 /// Process ids, in their order, and sockets.

@@ -220,7 +220,7 @@ fn run_dirs(mounted: &Mounted) -> Vec<PathBuf> {
 /// The control socket of the process behind a mount, and what it says of it.
 fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
     run_dirs(mounted).into_iter().find_map(|dir| {
-        let mount = control::mount_in(&dir, |mount| mount.path == mounted.path && !mount.is_detached)?;
+        let mount = control::mount_in(&dir, &mounted.path)?;
         Some((dir.join(format!("{}.sock", mount.pid)), mount))
     })
 }

@@ -141,7 +141,7 @@ fn check_running(arguments: &cli::Up, cluster: &Cluster, dir: &Path, running: &[
         }
     }
     let mut mounts = running.iter().flat_map(|process| &process.mounts);
-    let mounted = mounts.find(|mount| mount.path == cluster.mount && !mount.is_detached);
+    let mounted = mounts.find(|mount| mount.is_on(&cluster.mount));
     if let (Some(mounted), Some(given)) = (mounted, arguments.transport.map(cli::Transport::word))
         && ![cli::Transport::Auto.word(), &cluster.transport, &mounted.transport].contains(&given)
     {

@@ -60,9 +60,31 @@ fn a_mount_is_found_beside_a_process_that_says_nothing() {
         let (stream, _) = listener.accept().unwrap();
         serve(&stream, &|_, _| Tell { process: Some(process.clone()), ..Tell::default() })
     });
-    let found = mount_in(dir.path(), |mount| mount.path == Path::new("/mnt")).unwrap();
+    let found = mount_in(dir.path(), Path::new("/mnt")).unwrap();
     // It has been asked, and is not answered while this is looked at.
     assert_eq!((found.pid, silent.accept().is_ok()), (2, true));
+    server.join().unwrap().unwrap();
+}
+
+/// Its client lives on in a copy elsewhere. Who unmounts the path means the mount that came after it.
+#[test]
+fn a_mount_that_was_detached_is_not_found_at_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("1.sock")).unwrap();
+    let text = r#"{"source":"h@tcp:/fs","path":"/mnt","fsname":"fs","transport":"dev","mgs_nids":[]}"#;
+    let after: MountStatus = serde_json::from_str(text).unwrap();
+    let before = MountStatus { is_detached: true, transport: "uring".to_owned(), ..after.clone() };
+    let server = std::thread::spawn(move || -> Result<()> {
+        for mounts in [vec![before.clone(), after], vec![before]] {
+            let process = Process { pid: 1, mounts, ..Process::default() };
+            let (stream, _) = listener.accept()?;
+            serve(&stream, &|_, _| Tell { process: Some(process.clone()), ..Tell::default() })?;
+        }
+        Ok(())
+    });
+    let found = mount_in(dir.path(), Path::new("/mnt")).unwrap();
+    assert_eq!((found.transport.as_str(), found.is_detached), ("dev", false));
+    assert_eq!(mount_in(dir.path(), Path::new("/mnt")), None);
     server.join().unwrap().unwrap();
 }
 

@@ -92,7 +92,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
 fn check_unchanged(path: &Path, words: &[&str]) -> Result<()> {
     let processes = control::processes();
     let mut mounts = processes.iter().flat_map(|process| &process.mounts);
-    let Some(mount) = mounts.find(|mount| mount.path == path) else { return Ok(()) };
+    let Some(mount) = mounts.find(|mount| mount.is_on(path)) else { return Ok(()) };
     let in_force = |word: &str| word == "transport=auto" || mount.options.iter().any(|known| known == word);
     match words.iter().find(|word| !in_force(word)) {
         Some(word) => bail!(
