@@ -77,6 +77,9 @@ pub fn start_at(
     log: &Path,
     held: Option<&File>,
 ) -> Result<Starting> {
+    // The process works in another directory.
+    let log =
+        &std::path::absolute(log).with_context(|| format!("'{}' is no path of a log", log.display()))?;
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
@@ -95,7 +98,7 @@ pub fn start_at(
         open.push(held);
     }
     command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file).current_dir("/");
-    // It works in another directory, and must be found where we look.
+    // It must be found where we look.
     command.env("SHEEN_RUN", place.run_dir.map_or_else(control::run_dir, Path::to_path_buf));
     sys::detach(&mut command, open);
     let child = command.spawn().context("cannot start a background process")?;

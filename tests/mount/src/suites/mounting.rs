@@ -209,7 +209,15 @@ fn options_are_shown(context: &Context) -> Result<()> {
     expect_errno(fs::write(other.join("file"), b""), libc::EROFS, "a write with ro")?;
     let point = cluster.point("sub")?;
     let source = format!("{}/sub", cluster.source()?);
-    cluster.sheen(&["mount", &source, &point.to_string_lossy(), "-o", "strictatime"])?;
+    // A process that goes to the background has its log where the command was given.
+    let here = point.parent().context("where mount points are")?;
+    let mut command = cluster.command();
+    command.args(["mount", &source, &point.to_string_lossy(), "-o", "strictatime", "--log", "logs/sub.log"]);
+    let said = cluster.say(command.current_dir(here))?;
+    expect(said.is_success(), &format!("a mount with a log of its own: {}", said.all()))?;
+    let log =
+        fs::read_to_string(here.join("logs/sub.log")).context("the log is where the command was given")?;
+    expect(log.contains(" mounted "), &format!("the process of the mount logs there: {log}"))?;
     expect_bytes(&read(&point.join("file"))?, b"in the subdirectory", "through a mount of a directory")?;
     expect(cluster.sheen(&["mounts"])?.contains(&source), "`sheen mounts` names the directory")?;
     let in_table = |point: &Path, word: &str| -> Result<bool> {
