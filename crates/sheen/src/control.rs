@@ -39,7 +39,7 @@ const ASKED_AT_ONCE: usize = 64;
 /// A process is there and does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("it has said nothing for {} s; see its log", .0.as_secs())]
-struct Silent(Duration);
+pub struct Silent(pub Duration);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]

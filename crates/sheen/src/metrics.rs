@@ -98,7 +98,8 @@ impl Gathered {
                 }
                 Err(error) => {
                     tracing::debug!(pid, "a process does not say what it counts: {error:#}");
-                    silent += 1.0;
+                    // Who is just ending, or of a version that does not count, says so.
+                    silent += f64::from(u8::from(control::is_silence(&error)));
                 }
             }
         }

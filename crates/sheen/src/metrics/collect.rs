@@ -10,8 +10,7 @@ use crate::status;
 use crate::targets::{Served, Target};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use store::{MetaStore, ObjectStore, Space};
 use store_disk::MetaDisk;
@@ -30,24 +29,47 @@ const STATES: [&str; 8] = [
 /// Lustre's word for a session that works.
 const CONNECTED: &str = "FULL";
 
-/// One collection at a time: where a device stands still, the second would wait as the first does, and so would all that follow.
-static IS_BUSY: AtomicBool = AtomicBool::new(false);
+/// Longer than anybody waits for what is counted (`control::ask`): who gives up has found a process that does not answer, and not one that
+/// refuses to. Where a device stands still, no more threads wait here than there are askers in this time.
+const TURN_PATIENCE: Duration = Duration::from_secs(4);
 
-struct Busy;
+/// One collection at a time: all would read the same, and where a device stands still each would wait as the first does.
+static TURN: Turn = Turn { is_taken: Mutex::new(false), is_free: Condvar::new() };
 
-impl Drop for Busy {
+struct Turn {
+    is_taken: Mutex<bool>,
+    is_free: Condvar,
+}
+
+impl Turn {
+    /// Waits until nobody else has it.
+    ///
+    /// # Errors
+    /// Somebody has it for longer than `patience`.
+    fn take(&self, patience: Duration) -> Result<Taken<'_>> {
+        let waited = self.is_free.wait_timeout_while(lock(&self.is_taken), patience, |is_taken| *is_taken);
+        let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *is_taken {
+            bail!("another collector is being answered");
+        }
+        *is_taken = true;
+        Ok(Taken(self))
+    }
+}
+
+struct Taken<'a>(&'a Turn);
+
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        IS_BUSY.store(false, Ordering::Release);
+        *lock(&self.0.is_taken) = false;
+        self.0.is_free.notify_one();
     }
 }
 
 /// # Errors
 /// Somebody else is being told, and waits.
 pub fn of_node(node: &Node, describe_targets: impl FnOnce() -> Vec<TargetStatus>) -> Result<Vec<Sample>> {
-    if IS_BUSY.swap(true, Ordering::AcqRel) {
-        bail!("another collector is being answered");
-    }
-    let _busy = Busy;
+    let _turn = TURN.take(TURN_PATIENCE)?;
     let mut samples = Samples::default();
     describe_targets().iter().for_each(|target| samples.of_status(target));
     // A machine whose device has failed may stand still.
@@ -241,4 +263,26 @@ impl Samples {
 
 fn seconds(us: u64) -> f64 {
     Duration::from_micros(us).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_collector_is_answered_after_the_first_and_waits_for_none_that_hangs() {
+        let turn = Turn { is_taken: Mutex::new(false), is_free: Condvar::new() };
+        let first = turn.take(Duration::ZERO).expect("nobody has it");
+        assert!(turn.take(Duration::ZERO).is_err(), "the first has it");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| turn.take(Duration::MAX).is_ok());
+            for _ in 0..1000 {
+                std::thread::yield_now();
+                assert!(!second.is_finished(), "the first has it");
+            }
+            drop(first);
+            assert!(second.join().expect("it ends"), "the first has let go");
+        });
+        assert!(turn.take(Duration::ZERO).is_ok());
+    }
 }

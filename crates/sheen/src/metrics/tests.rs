@@ -56,7 +56,8 @@ fn figures_of_all_processes_are_in_one_text() {
     let text = encoded(vec![
         (1, telling(vec![operation(2.0), families::TARGET_DATA.sample(&["fs-OST0000", "read"], 4096.0)])),
         (2, telling(vec![operation(3.0), families::MGS_LEASES.sample(&[], 1.0)])),
-        (3, Err(anyhow::anyhow!("it hangs"))),
+        (3, Err(control::Silent(std::time::Duration::ZERO).into())),
+        (4, Err(anyhow::anyhow!("another collector is being answered"))),
     ]);
     for line in [
         "# TYPE sheen_target_operations counter",
