@@ -364,6 +364,29 @@ pub fn belongs(process: &Process, dir: &Path) -> bool {
         || process.targets.iter().any(|target| target.dir.starts_with(dir))
 }
 
+pub fn targets_of<'a>(
+    processes: &'a [Process],
+    silent_targets: &'a [TargetStatus],
+) -> impl Iterator<Item = &'a TargetStatus> {
+    processes.iter().flat_map(|process| &process.targets).chain(silent_targets)
+}
+
+/// Whether a mount is of this cluster, by where its management server is. `targets`: all that this machine serves.
+pub fn is_of<'a>(
+    mount: &MountStatus,
+    cluster: &Cluster,
+    dir: &Path,
+    targets: impl Iterator<Item = &'a TargetStatus>,
+) -> bool {
+    let nid = nid::format_nid(cluster.mgs_address());
+    mount.fsname == cluster.fsname && mount.mgs_nids.contains(&nid) && !is_taken(&nid, dir, targets)
+}
+
+/// Whether another cluster has this address by now, which was free while this one was stopped: what is mounted from there is that one's.
+pub fn is_taken<'a>(nid: &str, dir: &Path, mut targets: impl Iterator<Item = &'a TargetStatus>) -> bool {
+    targets.any(|target| target.name == "MGS" && target.nid == nid && !target.dir.starts_with(dir))
+}
+
 fn make_targets(dir: &Path, cluster: &Cluster) -> Result<()> {
     for name in cluster.servers.iter().flat_map(|server| &server.targets) {
         let path = dir.join(name);
@@ -650,11 +673,6 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
             (None, None)
         }
     };
-    let is_ours = |mount: &MountStatus| {
-        cluster.as_ref().is_some_and(|cluster| {
-            mount.mgs_nids.contains(&nid::format_nid(cluster.mgs_address())) && mount.fsname == cluster.fsname
-        })
-    };
     silent::check_are_asked(&dir, cluster.as_ref())?;
     let leave = if arguments.force { Leave::Cut } else { Leave::Stop };
     if !arguments.force {
@@ -662,9 +680,16 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
         silent::all_answering(&dir, cluster.as_ref())?;
     }
     let mut mounting = Vec::new();
-    for process in control::processes() {
+    let (processes, silent) = control::processes_and_silent();
+    let silent_targets = served::of_silent(&silent);
+    let is_ours = |mount: &MountStatus| {
+        cluster
+            .as_ref()
+            .is_some_and(|cluster| is_of(mount, cluster, &dir, targets_of(&processes, &silent_targets)))
+    };
+    for process in &processes {
         for mount in &process.mounts {
-            if belongs(&process, &dir) || is_ours(mount) {
+            if belongs(process, &dir) || is_ours(mount) {
                 let ask = Ask::Unmount { mount: mount.path.clone(), leave, is_with_cluster: true };
                 control::ask_if_alive(process.pid, &ask)?;
                 if process.targets.is_empty() {

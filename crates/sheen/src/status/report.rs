@@ -183,13 +183,16 @@ impl Target {
     }
 }
 
-fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
+pub fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
     let (mut running, mut mounts) = flatten(&heard.processes);
+    let serving: Vec<TargetStatus> =
+        up::targets_of(&heard.processes, &heard.silent_targets).cloned().collect();
     running.retain(|target| target.dir.starts_with(dir));
     let loaded = Cluster::load(dir);
     let source = loaded.as_ref().ok().and_then(|cluster| {
         let cluster = cluster.as_ref()?;
-        Some(format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname))
+        let nid = nid::format_nid(cluster.mgs_address());
+        (!up::is_taken(&nid, dir, serving.iter())).then(|| format!("{nid}:/{}", cluster.fsname))
     });
     heard.keep_cluster(dir, source.as_deref());
     let cluster = match loaded {
@@ -205,7 +208,7 @@ fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
         Err(error) => return Err(error),
     };
     let mgs_nid = nid::format_nid(cluster.mgs_address());
-    mounts.retain(|mount| mount.mgs_nids.contains(&mgs_nid) && mount.fsname == cluster.fsname);
+    mounts.retain(|mount| up::is_of(mount, &cluster, dir, serving.iter()));
     let mut targets = Vec::new();
     for server in &cluster.servers {
         for name in &server.targets {

@@ -1,6 +1,7 @@
 use super::alerts;
-use super::report::{Heard, Report};
+use super::report::{Heard, Report, of_cluster};
 use super::{REFUSED, text};
+use crate::cluster::{Cluster, Shape};
 use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell, Unheard};
 use crate::metrics::{Sample, figures_of};
 use crate::mount::unasked::Unasked;
@@ -313,4 +314,31 @@ fn a_damaged_target_is_named_once_with_what_is_wrong_and_what_to_do() {
         assert_eq!(alerts.len(), 1, "{alerts:#?}");
         assert!(alerts[0].starts_with(&format!("fs-OST0000 is not served: {why}; {fix}")), "{alerts:#?}");
     }
+}
+
+/// The first free port is taken at the next start, whoever had it before.
+#[test]
+fn a_mount_of_another_cluster_at_the_same_address_is_not_shown() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut cluster = Cluster::new(Shape {
+        fsname: "fs".to_owned(),
+        mount: "/elsewhere".into(),
+        is_split: false,
+        transport: "auto".to_owned(),
+        mdt_count: 1,
+        ost_count: 1,
+    });
+    cluster.servers[0].address = "10.0.0.1:7988".to_owned();
+    cluster.save(dir.path()).expect("a cluster");
+    let shown_with = |mgs: TargetStatus, silent_targets: Vec<TargetStatus>| {
+        let process = Process { mounts: vec![mount()], targets: vec![mgs], ..Process::default() };
+        let mut heard = Heard { silent_targets, ..heard(process, QUIET) };
+        of_cluster(dir.path(), &mut heard).expect("a report").mounts.len()
+    };
+    let ours = || TargetStatus { dir: dir.path().join("mgs"), ..target("MGS", "active", 7) };
+    let at = |nid: &str| TargetStatus { nid: nid.to_owned(), ..target("MGS", "active", 7) };
+    assert_eq!(shown_with(ours(), Vec::new()), 1);
+    assert_eq!(shown_with(at("10.0.0.1:7989@tcp"), Vec::new()), 1, "it has an address of its own");
+    assert_eq!(shown_with(at("10.0.0.1:7988@tcp"), Vec::new()), 0, "it has the address by now");
+    assert_eq!(shown_with(at("10.0.0.2:7988@tcp"), vec![at("10.0.0.1:7988@tcp")]), 0, "and says nothing");
 }
