@@ -23,7 +23,7 @@ const MGSNODE_BYTES_MAX: u64 = 64 << 10;
 /// How long a killed server may take to be gone: with a gigabyte of memory and a disk that is busy, seconds.
 const GOING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A file that says what the directory is cannot be believed.
+/// A file that says what the directory is cannot be believed, or is not there.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Damaged(String);
@@ -172,6 +172,20 @@ impl TargetDir {
 /// True for a directory that holds a target, a damaged one too.
 pub fn exists(path: &Path) -> bool {
     path.join("target.json").exists()
+}
+
+/// What a target is not served without that is of a cluster, and was there before.
+///
+/// # Errors
+/// There is nothing of it. A disk that does not answer is found when it is opened.
+pub fn check_there(path: &Path) -> Result<()> {
+    if path.join("target.json").try_exists().is_ok_and(|exists| !exists) {
+        bail!(Damaged(format!(
+            "there is no target in {}, where one was: mount its disk if that is not mounted, or else restore it from its mirror or backup",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Which target is in a directory that does not say so any more, by how it is called.

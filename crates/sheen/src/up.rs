@@ -18,6 +18,7 @@ use crate::sys;
 use crate::target_dir;
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
@@ -36,6 +37,8 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 const MOUNT_LOOK_INTERVAL: Duration = Duration::from_millis(300);
 /// Instead of an address: metrics are not served any more.
 const METRICS_OFF: &str = "off";
+/// What is mounted is in there.
+const ROOT_MDT: &str = "MDT0000";
 const LOCK_NAME: &str = "up.lock";
 /// How long another `up` or `down` may hold up this one; longer than a process may take to start.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(90);
@@ -387,7 +390,12 @@ pub fn is_taken<'a>(nid: &str, dir: &Path, mut targets: impl Iterator<Item = &'a
     targets.any(|target| target.name == "MGS" && target.nid == nid && !target.dir.starts_with(dir))
 }
 
+/// Those of a new cluster. In one that was started before, one that is missing is not on a disk that is mounted, or it is lost: a new one in its
+/// place would be another target, and know of nothing.
 fn make_targets(dir: &Path, cluster: &Cluster) -> Result<()> {
+    if !cluster.mgs_address().is_empty() {
+        return Ok(());
+    }
     for name in cluster.servers.iter().flat_map(|server| &server.targets) {
         let path = dir.join(name);
         if target_dir::exists(&path) {
@@ -434,13 +442,14 @@ fn start_servers(
             server.address = nid::parse_nid(&target.nid).unwrap_or_else(|_| server.address.clone());
         }
     }
-    let mut refused = Vec::new();
+    let missing = missing_servers(dir, cluster)?;
+    let mut refused: Vec<String> = missing.values().cloned().collect();
     // The management server first: the others need its address.
     for is_first in [true, false] {
         let mut starting = Vec::new();
         for at in 0..cluster.servers.len() {
             let server = &cluster.servers[at];
-            if (at == 0) == is_first && found(server).is_none() {
+            if (at == 0) == is_first && found(server).is_none() && !missing.contains_key(&at) {
                 let arguments = server_arguments(dir, cluster, server, listen, arguments.no_sync_for_tests);
                 starting.push((at, daemon::start(&arguments, &server_log(dir, server), Some(lock))?));
             }
@@ -453,7 +462,7 @@ fn start_servers(
         }
         cluster.save(dir)?;
     }
-    let checked = check_has_root(dir);
+    let checked = check_has_root(dir, cluster, &missing);
     // What ends this is said once.
     let end = checked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
     refused.iter().filter(|why| !end.contains(*why)).for_each(|why| say::note(format_args!("{why}")));
@@ -461,14 +470,37 @@ fn start_servers(
 }
 
 fn root_of(processes: &[Process]) -> Option<&TargetStatus> {
-    processes.iter().flat_map(|process| &process.targets).find(|target| target.name == "MDT0000")
+    processes.iter().flat_map(|process| &process.targets).find(|target| target.name == ROOT_MDT)
+}
+
+/// Servers with one target each, which is missing: by their number, what is wrong. (One of several targets serves the others, and says so itself.)
+///
+/// # Errors
+/// It is the management server, without which none is found.
+fn missing_servers(dir: &Path, cluster: &Cluster) -> Result<BTreeMap<usize, String>> {
+    let mut missing = BTreeMap::new();
+    for (at, server) in cluster.servers.iter().enumerate() {
+        if let [target] = server.targets.as_slice()
+            && let Err(error) = target_dir::check_there(&dir.join(target))
+        {
+            if at == 0 {
+                return Err(error);
+            }
+            missing.insert(at, format!("{error:#}"));
+        }
+    }
+    Ok(missing)
 }
 
 /// Without the first MDT nothing can be mounted; what else is served goes on.
-fn check_has_root(dir: &Path) -> Result<()> {
+fn check_has_root(dir: &Path, cluster: &Cluster, missing: &BTreeMap<usize, String>) -> Result<()> {
     let processes = of_cluster(dir);
     let root = root_of(&processes).filter(|root| root.state == status::FENCED);
-    match root.and_then(|root| root.unserved.as_ref()) {
+    let is_root = |target: &String| target_id(target).is_some_and(|id| id.to_string() == ROOT_MDT);
+    let has_root =
+        |at: &usize| cluster.servers.get(*at).is_some_and(|server| server.targets.iter().any(is_root));
+    let lost_root = missing.iter().find(|(at, _)| has_root(at)).map(|(_, why)| why);
+    match root.and_then(|root| root.unserved.as_ref()).or(lost_root) {
         Some(why) => bail!("{why}; the other targets are served: sheen status --dir {}", dir.display()),
         None => Ok(()),
     }

@@ -184,7 +184,15 @@ fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
     if arguments.failover {
         return start_failover(arguments, &hosts);
     }
-    let (dirs, damaged) = read_all(&arguments.dirs, target_dir::open_alone, |dir| dir.id)?;
+    let is_of_cluster = arguments.background.cluster_dir.is_some();
+    let open = |path: &Path| {
+        // A directory that was named by hand may be a wrong one.
+        if is_of_cluster {
+            target_dir::check_there(path)?;
+        }
+        target_dir::open_alone(path)
+    };
+    let (dirs, damaged) = read_all(&arguments.dirs, open, |dir| dir.id)?;
     let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
     let fsname = check_together(&labels)?;
     let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);

@@ -32,6 +32,36 @@ fn what_an_interrupted_up_leaves_is_no_reason_to_refuse_the_next() {
     assert!(target_dir::exists(&data.join("ost0003")));
 }
 
+/// Its disk is not mounted, mostly: an empty target in its place would hide that.
+#[test]
+fn a_target_that_was_there_is_not_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mount, data) = (dir.path().join("mnt"), dir.path().join("data"));
+    for made in [&mount, &data] {
+        fs::create_dir(made).unwrap();
+    }
+    let up = Line::parse_from(["up", "--split", "--mount", mount.to_str().unwrap()]).up;
+    let mut cluster = design(&up, &data).unwrap();
+    make_targets(&data, &cluster).unwrap();
+    cluster.servers[0].address = "127.0.0.1:7988".to_owned();
+    assert!(missing_servers(&data, &cluster).unwrap().is_empty());
+    for name in ["ost0001", "mdt0000"] {
+        fs::remove_dir_all(data.join(name)).unwrap();
+    }
+    // As the place on which its disk is mounted.
+    fs::create_dir(data.join("ost0001")).unwrap();
+    make_targets(&data, &cluster).unwrap();
+    let missing = missing_servers(&data, &cluster).unwrap();
+    let names: Vec<&str> = missing.keys().map(|at| cluster.servers[*at].name.as_str()).collect();
+    assert_eq!(names, ["mdt0000", "ost0001"]);
+    assert!(missing.values().all(|why| why.contains("mount its disk")), "{missing:?}");
+    assert!(
+        check_has_root(&data, &cluster, &missing).is_err_and(|error| error.to_string().contains("mdt0000"))
+    );
+    fs::remove_dir_all(data.join("mgs")).unwrap();
+    assert!(missing_servers(&data, &cluster).is_err(), "without it none is found");
+}
+
 /// Whoever waits for the lock is told who has it: a command that runs, or what a killed one has started.
 #[test]
 fn the_holder_of_the_lock_is_named() {

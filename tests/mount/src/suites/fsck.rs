@@ -352,6 +352,7 @@ fn among_others(context: &Context) -> Result<()> {
     }
     damaged_label(&mut cluster)?;
     copy_targets(&sound, &cluster.data)?;
+    missing(&mut cluster)?;
     damaged_while_served(&mut cluster)?;
     copy_targets(&sound, &cluster.data)?;
     // The first MDT has the root: nothing can be mounted, and what is wrong is said at once.
@@ -406,6 +407,25 @@ fn damaged_label(cluster: &mut Cluster) -> Result<()> {
     expect_bytes(&fs::read(place.join("first"))?, &[0x5a; 20_000], "a file on the other OST")?;
     let complaints = cluster.new_complaints();
     expect(complaints.iter().any(|line| line.contains("OST0001")), &format!("{complaints:#?}"))?;
+    cluster.down().map(drop)
+}
+
+/// The disk of an OST is not there, as if it had not been mounted: nothing is made in its place, and the others are served.
+fn missing(cluster: &mut Cluster) -> Result<()> {
+    let (place, dir) = (cluster.mount.join("place"), cluster.data.join("ost0001"));
+    let away = cluster.data.join("away");
+    fs::rename(&dir, &away)?;
+    cluster.up()?;
+    let why = refusal(cluster, "OST0001")?.context("the OST is not served")?;
+    expect(why.contains(&*dir.to_string_lossy()) && why.contains("mount its disk"), &why)?;
+    expect_bytes(&fs::read(place.join("first"))?, &[0x5a; 20_000], "a file on the other OST")?;
+    expect(!dir.exists(), "nothing was made")?;
+    fs::rename(&away, &dir)?;
+    cluster.up()?;
+    expect_eq(refusal(cluster, "OST0001")?, None, "the OST is served")?;
+    expect_bytes(&fs::read(place.join("second"))?, &[0x5a; 20_000], "a file on it")?;
+    let complaints = cluster.new_complaints();
+    expect(complaints.iter().all(|line| line.contains("OST0001")), &format!("{complaints:#?}"))?;
     cluster.down().map(drop)
 }
 
