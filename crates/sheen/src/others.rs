@@ -1,5 +1,6 @@
 //! Targets that are not this user's, or perhaps another server's: commands that change what is on a disk ask here first.
 
+use crate::control;
 use crate::served;
 use crate::sys;
 use crate::target_dir;
@@ -38,15 +39,65 @@ fn check_user_is(path: &Path, user: u32) -> Result<()> {
     if user != 0 || owner == 0 {
         return Ok(());
     }
-    let as_owner = match sys::name_of_user(owner) {
-        Some(name) => format!("runuser -u {name} --"),
-        None => format!("setpriv --reuid {owner} --regid {group} --clear-groups"),
-    };
     bail!(
-        "{} belongs to user {owner}, whose server could not open what root makes there: {as_owner} {}",
+        "{} belongs to user {owner}, whose server could not open what root makes there: {} {}",
         path.display(),
+        becoming(owner, group),
         served::command(std::env::args_os().skip(1))
     )
+}
+
+/// Refuses root to serve what another user serves: the next server of that user could not open what this one has written. Where root has
+/// served it before, or there is no target, nothing is refused.
+///
+/// # Errors
+/// It is another's, with the command that serves it as that user.
+pub fn check_server(path: &Path) -> Result<()> {
+    check_server_is(path, sys::uid())
+}
+
+fn check_server_is(path: &Path, user: u32) -> Result<()> {
+    let Ok(found) = fs::metadata(path.join("target.json")) else { return Ok(()) };
+    let (owner, group) = (found.uid(), found.gid());
+    if user != 0 || owner == 0 || has_files_of_root(&path.join("meta")) {
+        return Ok(());
+    }
+    bail!(
+        "{} belongs to user {owner}, whose server could not open what root's writes there: {}",
+        path.display(),
+        server_command(&served::command(std::env::args_os().skip(1)), owner, group)
+    )
+}
+
+fn has_files_of_root(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).any(|metadata| metadata.uid() == 0)
+}
+
+/// How root has a server started that belongs to another user: by the package's unit where that has served it, else by this command, and so
+/// that who asks in our run directory finds it, where that user may write there.
+pub fn server_command(command: &str, owner: u32, group: u32) -> String {
+    let configured = command.strip_prefix("sheen serve --config /etc/sheen/");
+    let unit = configured.and_then(|file| file.strip_suffix(".toml"));
+    if let Some(unit) = unit.filter(|unit| !unit.contains([' ', '/']))
+        && sys::name_of_user(owner).as_deref() == Some("sheen")
+    {
+        return format!("systemctl start sheen-server@{unit}");
+    }
+    let run_dir = control::run_dir();
+    let is_open = fs::metadata(&run_dir).is_ok_and(|dir| dir.gid() == group && dir.mode() & 0o020 != 0);
+    let place = match is_open {
+        true => format!("env SHEEN_RUN={} ", served::quoted(&run_dir.to_string_lossy())),
+        false => String::new(),
+    };
+    format!("{} {place}{command}", becoming(owner, group))
+}
+
+fn becoming(owner: u32, group: u32) -> String {
+    match sys::name_of_user(owner) {
+        Some(name) => format!("runuser -u {name} --"),
+        None => format!("setpriv --reuid {owner} --regid {group} --clear-groups"),
+    }
 }
 
 #[cfg(test)]
@@ -70,5 +121,41 @@ mod tests {
         fs::write(dir.path().join("target.json"), "").expect("a file");
         assert!(check_user_is(dir.path(), 7).is_ok());
         assert_eq!(check_user_is(dir.path(), 0).is_ok(), sys::uid() == 0);
+    }
+
+    #[test]
+    fn root_does_not_serve_what_another_user_serves() {
+        const NOBODY: u32 = 3_999_999;
+        let dir = tempfile::tempdir().expect("a directory");
+        let (label, meta) = (dir.path().join("target.json"), dir.path().join("meta"));
+        assert!(check_server_is(dir.path(), 0).is_ok(), "what is no target is refused elsewhere");
+        fs::create_dir(&meta).expect("a directory");
+        for path in [&label, &meta.join("log.1")] {
+            fs::write(path, "").expect("a file");
+            // Only root can give it away; everybody else is such a user.
+            let given = std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY));
+            assert_eq!(given.is_ok(), sys::uid() == 0);
+        }
+        assert!(check_server_is(dir.path(), 7).is_ok());
+        let why = check_server_is(dir.path(), 0).expect_err("it is refused").to_string();
+        assert!(why.contains("belongs to user"), "{why}");
+        if sys::uid() == 0 {
+            fs::write(meta.join("log.2"), "").expect("a file");
+            assert!(check_server_is(dir.path(), 0).is_ok(), "root has served it all the time");
+        }
+    }
+
+    #[test]
+    fn the_command_for_a_server_of_another_user_becomes_that_user() {
+        let said = server_command("sheen serve /srv/sheen/ost0", 3_999_999, 3_999_998);
+        assert_eq!(
+            said,
+            "setpriv --reuid 3999999 --regid 3999998 --clear-groups sheen serve /srv/sheen/ost0"
+        );
+        let said = server_command("sheen serve --config /etc/sheen/x.toml", 0, 3_999_998);
+        assert_eq!(
+            said, "runuser -u root -- sheen serve --config /etc/sheen/x.toml",
+            "the unit is of user sheen"
+        );
     }
 }

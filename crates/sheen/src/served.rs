@@ -8,6 +8,7 @@
 //! Servers with failover write none: others stand by for what they serve, and say so.
 
 use crate::control::{self, TargetStatus};
+use crate::others;
 use crate::sys;
 use crate::target_dir;
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ struct Text {
 pub struct Gone {
     pub pid: u32,
     pub targets: Vec<TargetStatus>,
-    /// The command that starts it again.
+    /// The command that starts it again, as the user that it had.
     pub start: String,
     /// Directories of them that are not there, without having been removed as far as can be seen: their disks are gone.
     pub vanished: Vec<PathBuf>,
@@ -166,6 +167,10 @@ fn gone_in(dir: &Path, is_served: impl Fn(&Path) -> bool) -> Vec<Gone> {
                 let _ = fs::remove_file(record);
                 return None;
             }
+            let start = match fs::metadata(&record) {
+                Ok(of) if of.uid() != sys::uid() => others::server_command(&start, of.uid(), of.gid()),
+                _ => start,
+            };
             Some(Gone { pid, targets: down, start, vanished, record })
         })
         .collect();

@@ -11,6 +11,7 @@ use crate::logging;
 use crate::mount::dead;
 use crate::mount_table;
 use crate::nid;
+use crate::others;
 use crate::say;
 use crate::served;
 use crate::status;
@@ -102,6 +103,8 @@ fn begin(arguments: &cli::Up, dir: &Path) -> Result<(File, Cluster, Listen)> {
 /// The cluster as it is to be, with its place to mount on.
 fn plan(arguments: &cli::Up, dir: &Path) -> Result<(Cluster, Listen)> {
     let existing = Cluster::load(dir)?;
+    let targets = existing.iter().flat_map(|cluster| &cluster.servers).flat_map(|server| &server.targets);
+    targets.into_iter().try_for_each(|target| others::check_server(&dir.join(target)))?;
     let (host, is_insecure_accepted) = listen_host(arguments, existing.as_ref())?;
     let running = of_cluster(dir);
     let mut cluster = match existing {

@@ -10,7 +10,7 @@ use crate::nid::{self, Source};
 use crate::served::Record;
 use crate::target_dir::{self, Label, TargetDir};
 use crate::targets::{self, Refused, Target, Targets};
-use crate::{alive, cli, control, listen, logging, metrics, mount_table, say, serve_file, sys};
+use crate::{alive, cli, control, listen, logging, metrics, mount_table, others, say, serve_file, sys};
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
 use client::mgc::Registration;
@@ -181,6 +181,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
     if let Some(mount) = &arguments.mount {
         mount_table::check_mount_point(mount)?;
     }
+    arguments.dirs.iter().try_for_each(|dir| others::check_server(dir))?;
     if arguments.failover {
         return start_failover(arguments, &hosts);
     }

@@ -44,6 +44,18 @@ fn who_was_killed_is_missed_until_its_targets_are_served_or_gone() {
     fs::remove_file(data.join("target.json")).unwrap();
     assert_eq!(look(false), [], "the target was removed");
 
+    fs::write(data.join("target.json"), "{}").unwrap();
+    drop(write_in(dir.path(), 9, &text).unwrap());
+    if std::os::unix::fs::chown(dir.path().join("9.served"), Some(3_999_999), Some(3_999_999)).is_ok() {
+        let start = look(false)[0].start.clone();
+        assert!(
+            start.starts_with("setpriv --reuid 3999999 ") && start.ends_with(" sheen serve ost"),
+            "{start}"
+        );
+    }
+    fs::remove_file(data.join("target.json")).unwrap();
+    assert_eq!(look(false), [], "the target was removed");
+
     let ended = write_in(dir.path(), 10, &text).unwrap();
     ended.forget();
     fs::write(data.join("target.json"), "{}").unwrap();
