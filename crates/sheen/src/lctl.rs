@@ -240,16 +240,37 @@ fn set(
 ) -> Result<()> {
     let (pattern, value) = (setting.pattern.clone(), setting.value.clone());
     let ask = Ask::SetParam { pattern, value, is_permanent, is_deleted };
-    let found = if is_permanent { ask_file_systems(here, &ask)? } else { ask_these(here, &ask)? };
-    if found.is_empty() {
+    let (found, refused) = match is_permanent {
+        true => ask_file_systems(here, &ask),
+        false => (ask_these(here, &ask)?, Vec::new()),
+    };
+    if found.is_empty() && refused.is_empty() {
         return nobody_has(here, &setting.pattern);
     }
+    let is_done = !found.is_empty();
     if !is_quiet {
         for (name, value) in found {
             if is_deleted { println!("{name}") } else { println!("{name}={value}") }
         }
     }
-    Ok(())
+    judge(refused, is_done, is_deleted, |line| say::note(line))
+}
+
+/// Of several file systems those that have not done what others have, or nobody has. What is to be taken out need not have been in all.
+///
+/// # Errors
+/// Nobody has done it, or it is set in some only.
+fn judge(refused: Vec<Refusal>, is_done: bool, is_deleted: bool, note: impl Fn(&str)) -> Result<()> {
+    let names: Vec<&str> = refused.iter().map(|(fsname, _)| fsname.as_str()).collect();
+    let names = names.join(", ");
+    let mut refused = refused.into_iter();
+    let only = if is_done { None } else { refused.next() };
+    refused.for_each(|(fsname, error)| note(&format!("{fsname}: {error:#}")));
+    match only {
+        Some((_, error)) => Err(error),
+        None if is_deleted || names.is_empty() => Ok(()),
+        None => bail!("it is not set in {names}"),
+    }
 }
 
 fn abort_recovery(target: &str) -> Result<()> {
@@ -297,9 +318,13 @@ pub fn failover(arguments: &cli::Failover) -> Result<()> {
     Ok(())
 }
 
+/// A file system that has not done what it was asked for, and why.
+type Refusal = (String, anyhow::Error);
+
 /// Asks one process of each file system, a server's if there is one, which is newer than a mount in the middle of an upgrade; they all have
-/// the same management server. Returns when every process of this machine has heard of the change, or has had the time to.
-fn ask_file_systems(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>> {
+/// the same management server. Returns when every process of this machine has heard of the change, or has had the time to. One that refuses
+/// keeps no other from doing it.
+fn ask_file_systems(here: &[Process], ask: &Ask) -> (Vec<(String, String)>, Vec<Refusal>) {
     let mut chosen: BTreeMap<&str, u32> = BTreeMap::new();
     let (servers, mounts): (Vec<&Process>, Vec<&Process>) =
         here.iter().partition(|process| !process.targets.is_empty());
@@ -308,14 +333,19 @@ fn ask_file_systems(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>
             chosen.entry(fsname).or_insert(process.pid);
         }
     }
-    let mut found = Vec::new();
+    let (mut found, mut refused) = (Vec::new(), Vec::new());
     for (fsname, pid) in chosen {
-        found.extend(control::ask_if_alive(pid, ask)?.unwrap_or_default().params);
-        wait_for_config(here, fsname, pid);
+        match control::ask_if_alive(pid, ask) {
+            Ok(tell) => {
+                found.extend(tell.unwrap_or_default().params);
+                wait_for_config(here, fsname, pid);
+            }
+            Err(error) => refused.push((fsname.to_owned(), error)),
+        }
     }
     found.sort();
     found.dedup();
-    Ok(found)
+    (found, refused)
 }
 
 /// Returns when each of these processes that belongs to the file system works with the configuration of that one, or has had the time.

@@ -80,3 +80,29 @@ fn who_does_not_know_a_parameter_keeps_nobody_from_it() {
     assert!(merge([Ok(Vec::new()), unknown()].into_iter()).is_err());
     assert_eq!(merge(std::iter::empty()).unwrap(), []);
 }
+
+/// What one file system has done stays done, whatever another one says.
+#[test]
+fn a_file_system_that_refuses_is_named_beside_those_that_do_not() {
+    let refused = |names: &[&str]| -> Vec<Refusal> {
+        names.iter().map(|name| (name.to_string(), anyhow::anyhow!("{name} says no"))).collect()
+    };
+    let judged = |names: &[&str], is_done, is_deleted| {
+        let notes = std::cell::RefCell::new(Vec::new());
+        let judged =
+            judge(refused(names), is_done, is_deleted, |line| notes.borrow_mut().push(line.to_owned()));
+        (judged.map_err(|error| error.to_string()), notes.into_inner())
+    };
+    let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(judged(&[], true, false), (Ok(()), lines(&[])));
+    assert_eq!(judged(&["b"], true, true), (Ok(()), lines(&["b: b says no"])));
+    let somewhere = judged(&["b", "c"], true, false);
+    assert_eq!(
+        somewhere,
+        (Err("it is not set in b, c".to_owned()), lines(&["b: b says no", "c: c says no"]))
+    );
+    for is_deleted in [false, true] {
+        let nowhere = judged(&["a", "b"], false, is_deleted);
+        assert_eq!(nowhere, (Err("a says no".to_owned()), lines(&["b: b says no"])));
+    }
+}

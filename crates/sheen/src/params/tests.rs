@@ -113,7 +113,8 @@ fn document() -> String {
          `set_param -P` keeps a value at the management server: it holds for all processes of the file system now, for\n\
          those that come later, and after restarts; `set_param -P -d NAME` takes it out, and what it has set stays until\n\
          a restart. `get_param mgs.MGS.live.*` shows what is permanent. A management server that does not answer within 10 s is\n\
-         not asked again: somebody may set another value by then.\n\n\
+         not asked again: somebody may set another value by then. Each file system of this machine is asked; one that refuses is named, and keeps\n\
+         no other from it.\n\n\
          This page is made from the tables in `crates/sheen/src/params`; a test compares it.\n\n\
          | name | what it is | can be set to |\n|---|---|---|\n",
     );
