@@ -278,7 +278,7 @@ pub struct MountStatus {
     #[serde(with = "path_words")]
     pub path: PathBuf,
     pub fsname: String,
-    /// As it was given: `NID:/FSNAME`.
+    /// `NID:/FSNAME`, as the kernel's table has it.
     pub source: String,
     /// NIDs of the management server.
     pub mgs_nids: Vec<String>,

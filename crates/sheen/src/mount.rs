@@ -57,7 +57,7 @@ pub struct Surroundings {
     pub config: ClusterConfig,
     /// What operators see on servers.
     pub nid: String,
-    /// As it was given: `NID:/FSNAME`.
+    /// `NID:/FSNAME` as the kernel's table has it, by which others find this mount: with `:` for the `,` of what was given.
     pub source: String,
     /// Directory of the file system to mount; empty for its root.
     pub subdir: String,
@@ -416,7 +416,7 @@ fn mount(path: &Path, choices: &Choices, with: &Surroundings) -> Result<(Session
         }
     };
     let options = fuse::MountOptions {
-        source: with.source.replace(',', ":"),
+        source: with.source.clone(),
         allow_other: crate::sys::uid() == 0,
         flags: choices.flags,
         transport,

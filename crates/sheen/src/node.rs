@@ -200,7 +200,8 @@ impl Node {
             timer: Arc::clone(&self.timer),
             config,
             nid: self.own_nid(),
-            source,
+            // A comma stands between options there.
+            source: source.replace(',', ":"),
             subdir: subdir.to_owned(),
             identity,
             // Those that are served here are not to end because another one is not there yet.

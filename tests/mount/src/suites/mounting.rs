@@ -618,11 +618,12 @@ fn several_addresses(context: &Context) -> Result<()> {
     let on = |listen: &str| serve(&cluster, &["--listen", listen, &targets[0], &targets[1]], &log);
     let mut server = on(&format!("{first},{second}"))?;
     let point = cluster.mount.to_string_lossy().into_owned();
-    let source = format!("{dead}@tcp:{mgs2}@tcp:/nids");
+    let source = format!("{dead}@tcp,{mgs2}@tcp:/nids");
     let options = format!("retry=6,transport={}", context.options.transport.word());
     cluster.sheen(&["mount", &source, &point, "-o", &options])?;
     write(&cluster.mount.join("file"), b"before")?;
     let nids = || cluster.sheen(&["lctl", "get_param", "-n", "mgs.MGS.live.nids"]);
+    knows_mount(&cluster, &point)?;
     let live = nids()?;
     expect(live.contains(&first) && live.contains(&second), &format!("{first} and {second} in\n{live}"))?;
     sys::kill(i32::try_from(server.id())?, libc::SIGKILL)?;
@@ -640,6 +641,19 @@ fn several_addresses(context: &Context) -> Result<()> {
         !open.is_success() && open.errors.contains("--insecure-network"),
         &format!("said: {}", open.errors),
     )
+}
+
+/// Where a process says nothing, its mount is known by its source in the kernel's table, in which there is no comma.
+fn knows_mount(cluster: &Cluster, point: &str) -> Result<()> {
+    let shown = cluster.sheen(&["mounts"])?;
+    let pid =
+        shown.lines().find(|line| line.contains(&format!(" on {point} "))).context("the mount is shown")?;
+    let pid: i32 = pid.rsplit(' ').next().context("its process")?.parse()?;
+    sys::kill(pid, libc::SIGSTOP)?;
+    let status = cluster.sheen(&["status"]);
+    sys::kill(pid, libc::SIGCONT)?;
+    let status = status?;
+    expect(status.contains(&format!("process {pid} ({point}) does not answer")), &status)
 }
 
 fn names_of(path: &Path) -> io::Result<usize> {
