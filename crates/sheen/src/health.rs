@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -239,8 +239,28 @@ fn version(socket: &Path) -> Check {
 
 fn connect(address: &str) -> io::Result<TcpStream> {
     let address = nid::parse_nid(address).map_err(io::Error::other)?;
-    let socket = address.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
-    TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT)
+    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    connect_to_any(&addresses, TcpStream::connect_timeout)
+}
+
+/// Tries the addresses of one name in turn, each for its part of the time: a server need not listen on all of them.
+///
+/// # Errors
+/// That of one that has refused, which is reached, or else of the first.
+fn connect_to_any<T>(
+    addresses: &[SocketAddr],
+    connect: impl Fn(&SocketAddr, Duration) -> io::Result<T>,
+) -> io::Result<T> {
+    let limit = CONNECT_TIMEOUT / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut failures = Vec::new();
+    for address in addresses {
+        match connect(address, limit) {
+            Ok(connected) => return Ok(connected),
+            Err(error) => failures.push(error),
+        }
+    }
+    let refused = failures.iter().position(|error| error.kind() == ErrorKind::ConnectionRefused);
+    failures.into_iter().nth(refused.unwrap_or(0)).map_or(Err(ErrorKind::NotFound.into()), Err)
 }
 
 /// Mounts go on without it, so that it is never red. With it comes how connecting to it fails, where no machine has answered.

@@ -199,3 +199,27 @@ fn a_management_server_that_is_not_started_is_no_matter_of_the_network() {
     let (check, unreached) = management(&nids);
     assert!(check.level == Level::Yellow && unreached.is_none(), "{check:?} {unreached:?}");
 }
+
+/// `localhost` is an IPv6 address too, mostly the first, on which nobody listens.
+#[test]
+fn a_name_with_several_addresses_is_tried_at_each() {
+    let addresses: Vec<SocketAddr> = (1..=3).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+    let tried = |answer: fn(u16) -> io::Result<u16>| {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let connected = connect_to_any(&addresses, |address, limit| {
+            asked.borrow_mut().push((address.port(), limit));
+            answer(address.port())
+        });
+        let asked = asked.into_inner();
+        assert!(asked.iter().map(|(_, limit)| *limit).sum::<Duration>() <= CONNECT_TIMEOUT);
+        (connected.map_err(|error| error.kind()), asked.len())
+    };
+    let second = tried(|port| if port == 2 { Ok(port) } else { Err(ErrorKind::ConnectionRefused.into()) });
+    assert_eq!(second, (Ok(2), 2));
+    let reached =
+        tried(|port| Err(if port == 2 { ErrorKind::ConnectionRefused } else { ErrorKind::TimedOut }.into()));
+    assert_eq!(reached, (Err(ErrorKind::ConnectionRefused), 3), "who refuses is reached");
+    assert_eq!(tried(|_| Err(ErrorKind::TimedOut.into())), (Err(ErrorKind::TimedOut), 3));
+    let none = connect_to_any(&[], |_, _| Ok(())).map_err(|error| error.kind());
+    assert_eq!(none, Err(ErrorKind::NotFound));
+}
