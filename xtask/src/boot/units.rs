@@ -15,8 +15,8 @@ listen = \"127.0.0.1\"
 ";
 /// The first is served here. Of the second nobody ever hears: nothing listens at that port of the node.
 const TABLE: &str = "/dev/vda / ext4 defaults 0 1
-127.0.0.1@tcp:/local /mnt sheen _netdev,nofail,retry=5 0 0
-127.0.0.1:9@tcp:/nobody /media sheen _netdev,nofail,retry=5 0 0
+127.0.0.1@tcp:/local /mnt sheen _netdev,nofail,retry=4 0 0
+127.0.0.1:9@tcp:/nobody /media sheen _netdev,nofail,retry=4 0 0
 ";
 
 pub fn serve_and_mount(bed: &Bed) -> Result<()> {

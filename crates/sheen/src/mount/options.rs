@@ -212,7 +212,7 @@ impl Choices {
     fn take(&mut self, word: &str) -> Result<()> {
         if let Some(count) = word.strip_prefix(RETRY) {
             let Ok(count) = count.parse() else {
-                bail!("'{word}': say how often a mount that failed is tried again, for example retry=5");
+                bail!("'{word}': say how often a mount that failed is tried again, for example retry=4");
             };
             self.retry_count = count;
             return Ok(());
