@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -167,7 +168,8 @@ fn choose_metrics(arguments: &cli::Up, dir: &Path, cluster: &mut Cluster, runnin
         cluster.servers.first().and_then(|server| server.targets.first()).map(|target| dir.join(target));
     let serves_first =
         |process: &&Process| process.targets.iter().any(|target| Some(&target.dir) == first.as_ref());
-    if running.iter().any(|process| serves_first(&process) && process.metrics != wanted) {
+    let serves_it = |process: &Process| serves_at(process.metrics.as_deref(), wanted.as_deref());
+    if running.iter().any(|process| serves_first(&process) && !serves_it(process)) {
         let beside = match &wanted {
             Some(address) => format!(", or serve them beside it: sheen metrics --listen {address}"),
             None => String::new(),
@@ -180,6 +182,15 @@ fn choose_metrics(arguments: &cli::Up, dir: &Path, cluster: &mut Cluster, runnin
     }
     cluster.metrics = wanted;
     Ok(())
+}
+
+/// Whether metrics are served where they are wanted, whose host may be a name, and whose port any that is free (0). `bound`: as the system has it.
+fn serves_at(bound: Option<&str>, wanted: Option<&str>) -> bool {
+    let (Some(bound), Some(wanted)) = (bound, wanted) else { return bound == wanted };
+    let Ok(bound) = bound.parse::<SocketAddr>() else { return bound == wanted };
+    let is_it =
+        |address: SocketAddr| address.ip() == bound.ip() && [0, bound.port()].contains(&address.port());
+    wanted.to_socket_addrs().is_ok_and(|mut addresses| addresses.any(is_it))
 }
 
 /// A new start of the mount of before, unless that one lives on somewhere else: then it is another client.

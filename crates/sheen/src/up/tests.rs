@@ -132,6 +132,34 @@ fn what_differs_from_what_runs_is_refused() {
     assert_eq!(revised(&["--transport", "dev"], &servers).unwrap().transport, "dev");
 }
 
+/// A process tells the address that it has, and not the name by which that was asked for.
+#[test]
+fn metrics_that_are_served_already_are_known_by_their_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mount, data) = (dir.path().join("mnt"), dir.path().join("data"));
+    fs::create_dir(&mount).unwrap();
+    let up =
+        |metrics: &str| Line::parse_from(["up", "--mount", mount.to_str().unwrap(), "--metrics", metrics]).up;
+    let mut cluster = design(&up("off"), &data).unwrap();
+    let mut target: TargetStatus = serde_json::from_str(
+        r#"{"name":"MGS","fsname":"sheen","dir":"/d/mgs","nid":"127.0.0.1@tcp","state":"active"}"#,
+    )
+    .unwrap();
+    target.dir = data.join("mgs");
+    let serving = |metrics: Option<&str>| {
+        let metrics = metrics.map(str::to_owned);
+        [Process { targets: vec![target.clone()], metrics, ..Process::default() }]
+    };
+    let mut chosen = |given: &str, bound: Option<&str>| {
+        choose_metrics(&up(given), &data, &mut cluster, &serving(bound)).is_ok()
+    };
+    for given in ["127.0.0.1:7989", "localhost:7989", "localhost:0"] {
+        assert!(chosen(given, Some("127.0.0.1:7989")), "{given}");
+        assert!(!chosen(given, Some("127.0.0.2:7990")) && !chosen(given, None), "{given}");
+    }
+    assert!(chosen("off", None) && !chosen("off", Some("127.0.0.1:7989")));
+}
+
 #[test]
 fn processes_of_their_own_have_ports_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
