@@ -8,6 +8,7 @@ use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -40,6 +41,11 @@ const ASKED_AT_ONCE: usize = 64;
 #[derive(Debug, thiserror::Error)]
 #[error("it has said nothing for {} s; see its log", .0.as_secs())]
 pub struct Silent(pub Duration);
+
+/// A process is there and has not let anybody in for long: no more can wait.
+#[derive(Debug, thiserror::Error)]
+#[error("it says nothing, and as many wait for it as can; see its log")]
+struct Crowded;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
@@ -471,7 +477,15 @@ fn write_line(mut stream: &UnixStream, words: &impl Serialize) -> Result<()> {
 /// # Errors
 /// It is gone, does not answer, or says what is wrong.
 pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
-    let stream = UnixStream::connect(socket)?;
+    let stream = match sys::connect_at_once(socket) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            if *ask == Ask::Status {
+                note_stopped(socket);
+            }
+            bail!(Crowded);
+        }
+        connected => connected?,
+    };
     let patience = match ask {
         Ask::Metrics => METRICS_TIMEOUT,
         Ask::Status | Ask::Probe { .. } => STATUS_TIMEOUT,
@@ -522,13 +536,26 @@ fn note_silence(
     if !lines.fill_buf().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
         return Ok(Duration::ZERO);
     }
-    let pid = socket.file_stem().unwrap_or_default().to_string_lossy();
-    if pid.parse().is_ok_and(sys::is_stopped) {
-        say::note(format_args!("process {pid} is stopped, and not waited for; wake it: kill -CONT {pid}"));
+    if note_stopped(socket) {
         bail!(Silent(NOTE_AFTER));
     }
+    let pid = process_of(socket);
     say::note(format_args!("process {pid} says nothing; waiting for it, {} s at most", patience.as_secs()));
     Ok(NOTE_AFTER)
+}
+
+/// Says that somebody has stopped a process, if that is so.
+fn note_stopped(socket: &Path) -> bool {
+    let pid = process_of(socket);
+    let is_stopped = pid.parse().is_ok_and(sys::is_stopped);
+    if is_stopped {
+        say::note(format_args!("process {pid} is stopped, and not waited for; wake it: kill -CONT {pid}"));
+    }
+    is_stopped
+}
+
+fn process_of(socket: &Path) -> Cow<'_, str> {
+    socket.file_stem().unwrap_or_default().to_string_lossy()
 }
 
 /// Asks a process that may be about to end; `None` when it has ended.
@@ -620,7 +647,7 @@ pub fn processes() -> Vec<Process> {
 
 /// Whether who was asked lives and says nothing.
 pub fn is_silence(error: &anyhow::Error) -> bool {
-    error.is::<Silent>()
+    error.is::<Silent>() || error.is::<Crowded>()
 }
 
 /// What all living processes of this user say, and those that live and say nothing.
@@ -629,7 +656,7 @@ pub fn processes_and_silent() -> (Vec<Process>, Vec<u32>) {
     for (pid, told) in ask_all(&run_dir(), &Ask::Status) {
         match told {
             Ok(tell) => processes.extend(tell.process.map(with_pid)),
-            Err(error) if error.is::<Silent>() => silent.push(pid),
+            Err(error) if is_silence(&error) => silent.push(pid),
             Err(_) => {}
         }
     }
@@ -659,7 +686,7 @@ pub fn processes_in(dir: &Path) -> Vec<Process> {
     for (pid, told) in ask_all(dir, &Ask::Status) {
         match told {
             Ok(tell) => found.extend(tell.process.map(with_pid)),
-            Err(error) if error.is::<Silent>() => say::note(format_args!("process {pid}: {error:#}")),
+            Err(error) if is_silence(&error) => say::note(format_args!("process {pid}: {error:#}")),
             Err(_) => {}
         }
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -162,6 +163,42 @@ impl Timer {
         let done = unsafe { libc::timer_settime(self.0, 0, &raw const when, std::ptr::null_mut()) };
         assert_eq!(done, 0, "a timer of this process can be set");
     }
+}
+
+/// Connects to a socket in the file system without waiting for who listens there.
+///
+/// # Errors
+/// `WouldBlock`: as many wait there already as can.
+pub fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: all zeros are an address, of no family.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    // A zero stays behind it.
+    if bytes.len() >= address.sun_path.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    address.sun_family = libc::AF_UNIX as _;
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as _;
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    check(fd)?;
+    // SAFETY: it was just made, and is nobody else's.
+    let stream = unsafe { UnixStream::from_raw_fd(fd) };
+    let byte_count = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the address is a local of this size.
+    check(unsafe { libc::connect(fd, (&raw const address).cast(), byte_count) })?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Lets one wait where somebody listens, and no more.
+#[cfg(test)]
+pub fn let_one_wait(listener: &std::os::unix::net::UnixListener) {
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0, "it listens already");
 }
 
 /// Sends a signal to a process.

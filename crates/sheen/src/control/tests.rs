@@ -122,6 +122,23 @@ fn a_process_that_is_stopped_is_not_waited_for_like_one_that_is_busy() {
     child.wait().unwrap();
 }
 
+/// Whoever asked it before has gone, and still takes room in its queue.
+#[test]
+fn a_process_that_has_let_nobody_in_for_long_is_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    // Ours: it lives.
+    let path = dir.path().join(format!("{}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    sys::let_one_wait(&listener);
+    drop(sys::connect_at_once(&path).unwrap());
+    for what in [Ask::Status, Ask::Metrics, Ask::Stop { leave: Leave::Stop }] {
+        let told = ask_all(dir.path(), &what);
+        assert!(matches!(&told[..], [(_, Err(error))] if is_silence(error)), "{what:?}: {told:?}");
+    }
+    assert_eq!(processes_in(dir.path()), []);
+    assert_eq!(mount_in(dir.path(), Path::new("/mnt")), None);
+}
+
 /// Descriptors that are used up come back; until then whoever wants in is not asked for without end.
 #[test]
 fn who_cannot_be_let_in_is_waited_for() {
