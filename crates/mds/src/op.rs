@@ -27,7 +27,7 @@ use crate::placement::Placement;
 use crate::rows::{self, Dentry, Destroy, Inode};
 use crate::tx::Tx;
 use base::names::{name_hash, stripe_of};
-use base::{ClientId, Extent, Fid, FileType, Layout, OpenHandle, Status, Version, WallTime};
+use base::{ClientId, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, Version, WallTime};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
@@ -671,8 +671,15 @@ pub fn demand_of(request: &MdtRequest) -> Demand {
             let is_from_elsewhere = parent.mdt_index() != new_parent.mdt_index();
             if is_longer || is_from_elsewhere { Demand::Takes } else { Demand::Keeps }
         }
+        // Of who writes to a file, and is not to fail for what goes with that.
+        MdtRequest::Setattr { set, .. } if is_only_killing(set) => Demand::Frees,
         // Who cuts a file is about to have its objects destroyed.
         MdtRequest::Setattr { set, .. } if set.size_bytes.is_none() => Demand::Keeps,
         _ => Demand::Frees,
     }
+}
+
+/// Set-id bits and `security.capability` go, and nothing else changes.
+fn is_only_killing(set: &SetAttr) -> bool {
+    *set == SetAttr { kill_privileges: true, ..SetAttr::default() }
 }

@@ -273,6 +273,7 @@ fn a_full_target_refuses_what_consumes_and_lets_go_what_frees() {
         let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
         setattr(dir, set, ROOT)
     };
+    let written = owned_by(&mut world, "written", 5, 0o4755);
     world.servers[0].store.set_reserve(Reserve::Low);
     assert_eq!(world.create(new(Fid::ROOT, "g", NewNode::Regular)), Err(Status::NoSpace));
     assert_eq!(world.ask(0, 0, set_layout.clone()), Err(Status::NoSpace));
@@ -292,6 +293,13 @@ fn a_full_target_refuses_what_consumes_and_lets_go_what_frees() {
         assert_eq!(world.rename((Fid::ROOT, "h"), (Fid::ROOT, "i"), 0), Err(Status::NoSpace));
         assert_eq!(world.ask(0, 0, chmod(0o755)), Err(Status::NoSpace));
     }
+    // Who writes to an OST that has room is not to fail for a bit that goes.
+    let kill = SetAttr { kill_privileges: true, ..SetAttr::default() };
+    let and_more = SetAttr { mtime: Some(SetTime::Now), ..kill.clone() };
+    assert_eq!(world.ask(0, 0, setattr(written, and_more, user(5))), Err(Status::NoSpace));
+    let reply = world.ask(0, 0, setattr(written, kill, user(5))).unwrap();
+    assert_eq!(attr_of(&reply).permissions, 0o755);
+    world.unlink(Fid::ROOT, "written").unwrap();
     world.unlink(Fid::ROOT, "h").unwrap();
     world.rmdir(Fid::ROOT, "d").unwrap();
     world.check_consistent();
