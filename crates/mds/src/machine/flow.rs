@@ -421,7 +421,9 @@ impl<M: MetaStore> Mds<M> {
         }
         // What clients replay needs no claims: they name their locks only afterwards.
         let is_replay = self.is_before_locks(flow);
-        if !is_replay && !self.has_room(&flow.request) {
+        // What was answered is not refused for want of room, also not by who was not asked for it at first.
+        let is_again = is_replay || flow.token.replay.is_some() || is_replayed_prepare(&flow.request);
+        if !is_again && !self.has_room(&flow.request) {
             return self.fail(now, op, flow, Status::NoSpace, out);
         }
         run.needs.extend(self.unsettled_needs(flow, &run.outcome));

@@ -4,7 +4,7 @@ use crate::cross_random::{Started, await_result};
 use crate::harness::{ROOT, World, entry_of, fid_of, new, readdir, rename};
 use crate::streams::{GATHERED, prepare_count};
 use base::{Duration, Endpoint, Fid, FileType, SetAttr, Status, TargetId};
-use store::{Batch, MetaStore};
+use store::{Batch, MetaStore, Reserve};
 use wire::mdt::{Credentials, NewNode};
 use wire::{MdtReply, MdtRequest, PeerRequest, Request};
 
@@ -869,5 +869,25 @@ fn a_name_that_goes_is_no_damage_after_a_long_recovery_of_its_mdt() {
     world.let_go();
     world.pass_seconds(3);
     assert_eq!(world.result(0, renamed), Some(Err(Status::NotFound)));
+    world.check_consistent();
+}
+
+/// What was answered is not refused for want of room when it is replayed, also not by another MDT that was not asked for it at first.
+#[test]
+fn a_replay_over_two_mdts_is_prepared_where_there_is_no_room_any_more() {
+    let mut world = World::new(2, 1);
+    let home = mkdir_on(&mut world, Fid::ROOT, "home", 1);
+    let file = world.mkfile(home, "f");
+    world.pass_seconds(3);
+    world.servers[0].is_synced = false;
+    world.link(file, Fid::ROOT, "g").unwrap();
+    world.servers[1].store.set_reserve(Reserve::Low);
+    world.crash(0, 0);
+    world.servers[0].is_synced = true;
+    world.pass_seconds(3);
+    assert_eq!(world.lookup(0, Fid::ROOT, "g"), Some(file));
+    assert_eq!(world.getattr(0, file).unwrap().link_count, 2);
+    assert!(world.clients[0].refused.is_empty(), "{:?}", world.clients[0].refused);
+    assert_eq!(world.link(file, Fid::ROOT, "new"), Err(Status::NoSpace));
     world.check_consistent();
 }
