@@ -44,6 +44,7 @@ use fences::Fences;
 use flow::Flow;
 use holdings::{Noted, Restored};
 use ldlm::{LockOutput, LockSpace, OpId};
+use orphans::Unswept;
 pub use peers::PeerStatus;
 use peers::Peers;
 use rpc::Import;
@@ -163,6 +164,7 @@ pub struct Mds<M: MetaStore> {
     options: MdsOptions,
     locks: LockSpace,
     opens: Opens,
+    unswept: Unswept,
     flocks: Flocks<Token>,
     searches: Searches,
     fids: Fids,
@@ -254,6 +256,7 @@ impl<M: MetaStore> Mds<M> {
             options,
             locks: LockSpace::new(),
             opens: Opens::default(),
+            unswept: Unswept::default(),
             searches: Searches::default(),
             placement: Placement::default(),
             by_space: BySpace::default(),
@@ -510,6 +513,7 @@ impl<M: MetaStore> Mds<M> {
         let lingered = self.opens.take_lingered(now.time);
         if !self.core.is_recovering() {
             self.sweep_orphans(now, &lingered, out);
+            self.sweep_unswept(now, out);
         }
     }
 
@@ -663,6 +667,7 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.fences.next_deadline().filter(|_| self.config.version > 0),
             self.adoptions.next_deadline(),
             self.opens.next_deadline(),
+            self.unswept.next_deadline().filter(|_| !self.core.is_recovering()),
             self.timers.first().map(|(due, _)| *due),
         ];
         deadlines.into_iter().flatten().min()

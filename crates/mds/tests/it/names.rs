@@ -3,6 +3,7 @@
 use crate::harness::{ROOT, World, attr_of, entry_of, fid_of, new, readdir, rename, user};
 use base::names::name_hash;
 use base::{Fid, FileType, Status};
+use mds::MdsEvent;
 use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, Credentials, NewNode};
 use wire::{MdtReply, MdtRequest};
@@ -340,4 +341,57 @@ fn names_that_are_made_up_to_share_a_position_are_refused_after_some() {
     let MdtReply::Entries { entries, is_end: true, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(entries.len(), 65);
     world.check_consistent();
+}
+
+/// How the last handle of a file without a name is closed: by itself, or among those that were only read through, or so shortly before the name
+/// goes that the file still counts as open.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum LastClose {
+    Writer,
+    Reader,
+    Gathered,
+    BeforeUnlink,
+}
+
+/// A full log refuses what a last close changes. Its client does not ask again.
+#[test]
+fn a_file_without_a_name_goes_in_the_end_when_the_store_refuses_its_last_close() {
+    for how in [LastClose::Writer, LastClose::Reader, LastClose::Gathered, LastClose::BeforeUnlink] {
+        let mut world = World::new(1, 2);
+        let file = world.mkfile(Fid::ROOT, "f");
+        let open = world.open(1, file, matches!(how, LastClose::Writer | LastClose::BeforeUnlink));
+        if how == LastClose::BeforeUnlink {
+            world.close(1, file, open);
+        }
+        world.unlink(Fid::ROOT, "f").unwrap();
+        // The close itself, and what is tried after it.
+        world.servers[0].store.refuse(3);
+        let close = MdtRequest::Close {
+            fid: file,
+            handle: open.handle,
+            atime: None,
+            unchanged_since: None,
+            data: None,
+            cancels: Vec::new(),
+            accesses: Vec::new(),
+        };
+        let gathered = MdtRequest::Closes { handles: vec![(file, open.handle)], accesses: Vec::new() };
+        match how {
+            LastClose::Writer | LastClose::Reader => {
+                assert_eq!(world.ask(1, 0, close), Err(Status::NoSpace), "{how:?}");
+            }
+            LastClose::Gathered => drop(world.ask(1, 0, gathered).unwrap()),
+            LastClose::BeforeUnlink => {}
+        }
+        assert_eq!(world.servers[0].mds.open_count(), 0, "{how:?}");
+        world.pass_seconds(6);
+        let left = world.servers[0].store.rows();
+        assert_eq!(left.keys().filter(|(table, _)| *table == mds::rows::ORPHANS).count(), 0, "{how:?}");
+        assert_eq!(world.getattr(0, file), Err(Status::Stale), "{how:?}");
+        // Said once, however often it was tried.
+        let what = "an orphan was not swept";
+        let is_it = |event: &&MdsEvent| matches!(event, MdsEvent::Failed { what: said, .. } if *said == what);
+        assert!(world.events.iter().filter(is_it).count() <= 1, "{how:?}");
+        world.check_consistent();
+    }
 }

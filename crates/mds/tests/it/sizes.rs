@@ -126,3 +126,46 @@ fn a_program_that_runs_is_not_written() {
     world.ask(1, 0, open(write)).unwrap();
     assert_eq!(world.ask(0, 0, open(run)), Err(Status::TextBusy));
 }
+
+/// A full log refuses what a close changes. Its client does not ask again: nobody is to be kept from the file for ever.
+#[test]
+fn a_close_that_the_store_refuses_has_closed_the_file() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let chmod = SetAttr { permissions: Some(0o755), ..SetAttr::default() };
+    let want = LockWant::default();
+    let chmod = MdtRequest::Setattr { fid: file, set: chmod, creds: ROOT, handle: None, want, stamp: None };
+    world.ask(0, 0, chmod).unwrap();
+    let open = world.open(0, file, true);
+    let write_epoch = world.getattr(0, file).unwrap().write_epoch;
+    world.servers[0].store.refuse(1);
+    let close = MdtRequest::Close {
+        fid: file,
+        handle: open.handle,
+        atime: Some(WallTime(world.now.wall.0 + 1)),
+        unchanged_since: None,
+        data: None,
+        cancels: Vec::new(),
+        accesses: Vec::new(),
+    };
+    assert_eq!(world.ask(0, 0, close.clone()), Err(Status::NoSpace));
+    assert_eq!(world.servers[0].mds.open_count(), 0);
+    assert!(!world.getattr(1, file).unwrap().is_size_known);
+    let run = OpenArgs { handle: OpenHandle(900), read: true, write: false, execute: true };
+    let execute = MdtRequest::Open {
+        fid: file,
+        open: run,
+        creds: ROOT,
+        want,
+        closes: Vec::new(),
+        accesses: Vec::new(),
+    };
+    world.ask(1, 0, execute).unwrap();
+    world.close(1, file, run);
+    // Who asks the objects says what they have said.
+    let attr = attr_of(&world.ask(1, 0, report(file, write_epoch, 100, 1)).unwrap()).clone();
+    assert_eq!((attr.size_bytes, attr.is_size_known), (100, true));
+    // The same again finds nothing to close.
+    let again = world.ask(0, 0, close).unwrap();
+    assert_eq!(again, MdtReply::Closed { wants_size: None, attr: None });
+}

@@ -26,6 +26,8 @@ struct State {
     unreadable: BTreeMap<(Table, Vec<u8>), StoreError>,
     reserve: Reserve,
     is_log_short: bool,
+    /// Batches to be refused.
+    refused_count: u32,
     device: Device,
     kicked: bool,
     /// By somebody who waits.
@@ -115,6 +117,11 @@ impl MemoryMeta {
         self.state().is_log_short = is_log_short;
     }
 
+    /// The log has no room for the next so many batches.
+    pub fn refuse(&self, batch_count: u32) {
+        self.state().refused_count = batch_count;
+    }
+
     /// A failing device: the next sync poisons the store.
     pub fn set_failing(&self, is_failing: bool) {
         self.state().device.is_failing = is_failing;
@@ -185,6 +192,10 @@ impl MetaStore for MemoryMeta {
         state.device.check_sound()?;
         batch.check()?;
         assert!(t > state.applied, "transnos rise: {t} after {}", state.applied);
+        if let Some(left) = state.refused_count.checked_sub(1) {
+            state.refused_count = left;
+            return Err(StoreError::NoSpace);
+        }
         if !state.unreadable.is_empty() {
             for change in batch.changes() {
                 state.unreadable.remove(&(change.table, change.key.to_vec()));

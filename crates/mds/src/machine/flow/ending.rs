@@ -5,6 +5,7 @@ use super::*;
 use crate::machine::MdsEvent;
 use crate::op::Effect;
 use crate::stats::name_of;
+use base::{OpenHandle, StatusClass};
 use wire::mdt::OpenArgs;
 use wire::{Life, LockGrant, MdtReply, PeerReply};
 
@@ -78,7 +79,8 @@ impl<M: MetaStore> Mds<M> {
                     out.push(Output::Event(MdsEvent::Decided { id, is_commit: true }));
                 }
             }
-            Err(_) => {
+            Err(status) => {
+                self.end_closing(now, flow, &run.outcome, status);
                 self.note_unopened(flow.token.client, &run.outcome);
                 self.locks.cancel(now.time, flow.token.client, &locks, &mut self.lock_out);
                 self.abort_parts(now, flow, out);
@@ -149,10 +151,33 @@ impl<M: MetaStore> Mds<M> {
                     self.note_known(client, *fid, *open);
                 }
                 Effect::Closed { handle } => {
-                    if let Some((fid, _)) = self.opens.close(client, *handle).filter(|(_, open)| open.write) {
-                        self.opens.linger(now.time, fid);
-                    }
+                    self.note_closed(now, client, *handle);
                 }
+            }
+        }
+    }
+
+    /// Which file it was, if it was open.
+    fn note_closed(&mut self, now: Now, client: ClientId, handle: OpenHandle) -> Option<Fid> {
+        let (fid, open) = self.opens.close(client, handle)?;
+        if open.write {
+            self.opens.linger(now.time, fid);
+        }
+        Some(fid)
+    }
+
+    /// The store has refused what a close was to change. Who is told so has the file open no more, and asks for nothing again: what the close
+    /// would have said of a size is not known, as of a writer that is lost, and a file without a name is taken away later.
+    fn end_closing(&mut self, now: Now, flow: &Flow, outcome: &Outcome, status: Status) {
+        // Who is to ask again does so. So does who has sent data with it, without them.
+        if status.class() != StatusClass::Answer || carries_data(&flow.request) {
+            return;
+        }
+        for effect in &outcome.effects {
+            if let Effect::Closed { handle } = effect
+                && let Some(fid) = self.note_closed(now, flow.token.client, *handle)
+            {
+                self.unswept.insert(now.time, fid);
             }
         }
     }
