@@ -120,6 +120,9 @@ pub(super) fn run(shared: &Shared) {
             tracing::warn!(%path, %error, "a checkpoint failed and will be tried again");
             shared.checkpointer.pause();
             lock(&shared.checkpointer.wanted).checkpoint = true;
+        } else if !lock(&shared.log).is_spare_wanted() {
+            // What it gave back is as good as what could not be made.
+            shared.checkpointer.is_spare_wanted.store(false, Ordering::Release);
         }
     }
 }
@@ -149,18 +152,21 @@ impl Shared {
         reserve.max(self.reserve(self.overlay_bytes()))
     }
 
-    /// Makes log segments ready outside the log's lock. False if there is no space.
+    /// Makes log segments ready outside the log's lock. False if there is no space or no descriptor for one.
     fn prepare_spare(&self) -> bool {
         self.checkpointer.is_spare_wanted.store(false, Ordering::Release);
         while lock(&self.log).is_spare_wanted() {
             match create_segment(&self.log_directory, self.segment_bytes, self.syncing, &self.ballast, true) {
                 Ok(segment) => lock(&self.log).add_spare(segment),
                 Err(AppendError::NoSpace) => return false,
-                Err(AppendError::NoDescriptor(error) | AppendError::Failed(error)) => {
-                    tracing::warn!(path = %self.log_directory.display(), %error, "no spare log segment");
+                Err(error) => {
+                    let is_passing = matches!(error, AppendError::NoDescriptor(_));
+                    if let AppendError::NoDescriptor(error) | AppendError::Failed(error) = error {
+                        tracing::warn!(path = %self.log_directory.display(), %error, "no spare log segment");
+                    }
                     // Not with each batch.
                     self.checkpointer.is_spare_wanted.store(true, Ordering::Release);
-                    return true;
+                    return !is_passing;
                 }
             }
         }

@@ -14,6 +14,12 @@ fn put(store: &MetaDisk, t: u64) -> Result<(), StoreError> {
     store.apply(Transno(t), &batch)
 }
 
+fn put_bytes(store: &MetaDisk, t: u64, byte_count: usize) -> Result<(), StoreError> {
+    let mut batch = Batch::new();
+    batch.put(1, &t.to_be_bytes(), &vec![7; byte_count]);
+    store.apply(Transno(t), &batch)
+}
+
 #[test]
 fn a_failed_sync_fences_for_good_and_loses_nothing_durable() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,17 +198,16 @@ fn a_log_that_finds_no_descriptor_for_a_segment_goes_on_when_there_is_one() {
     let options = Options { segment_bytes: Some(1 << 20), ..Options::default() };
     MetaDisk::create(dir.path(), &options).unwrap();
     let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let big = |t: u64| put_bytes(&store, t, 60_000);
+    // No checkpoint gives a segment back.
+    let checkpoint = lock(&store.shared.checkpointer.pending);
     faults::fail_opens_below(&dir.path().join("log"));
-    let big = |t: u64| {
-        let mut batch = Batch::new();
-        batch.put(1, &t.to_be_bytes(), &[7; 60_000]);
-        store.apply(Transno(t), &batch)
-    };
     let applied_count = (1..1000).take_while(|t| big(*t).is_ok()).count() as u64;
     assert!((2..999).contains(&applied_count), "{applied_count}");
     let told = StoreError::Device { operation: "make a log segment", errno: libc::EMFILE };
     assert_eq!(big(applied_count + 1), Err(told));
     faults::mend(&dir.path().join("log"));
+    drop(checkpoint);
     assert!(!store.pressure().poisoned);
     big(applied_count + 1).unwrap();
     store.checkpoint().unwrap();
@@ -211,5 +216,30 @@ fn a_log_that_finds_no_descriptor_for_a_segment_goes_on_when_there_is_one() {
     let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
     let row = store.get(1, &(applied_count + 1).to_be_bytes()).unwrap();
     assert_eq!(row.map(|row| row.len()), Some(60_000));
+    store.close();
+}
+
+/// A checkpoint needs no descriptor: it begins with the segment that is kept for it, and gives back what the log has filled.
+#[test]
+fn a_log_that_finds_no_descriptor_goes_on_with_what_a_checkpoint_gives_back() {
+    let dir = tempfile::tempdir().unwrap();
+    // No checkpoint begins by itself.
+    let options = Options {
+        segment_bytes: Some(1 << 20),
+        checkpoint_bytes: Some(1 << 40),
+        upkeep_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    MetaDisk::create(dir.path(), &options).unwrap();
+    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    wait_for("the spares", || !lock(&store.shared.log).is_spare_wanted());
+    let log = dir.path().join("log");
+    faults::fail_opens_below(&log);
+    // Several times round.
+    for t in 1..=400 {
+        wait_for("a segment", || put_bytes(&store, t, 60_000).is_ok());
+    }
+    faults::mend(&log);
+    assert!(!store.pressure().poisoned);
     store.close();
 }
