@@ -1,58 +1,14 @@
 //! A device that fills up: consuming operations are refused in time, nothing is poisoned, and what frees goes on.
-//!
-//! Needs a small file system of its own: a tmpfs, which only root can mount. Without the right the tests say so.
 
+use crate::small_device::SmallDevice;
 use crate::waiting::wait_for;
 use base::{Extent, Fid, ObjectId, Transno};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Batch, MetaStore, ObjectStore, Reserve, Room, StoreError};
 use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options, Superblock, TargetDirectory};
-
-struct SmallDevice {
-    dir: tempfile::TempDir,
-}
-
-impl SmallDevice {
-    fn mount(mib: u32) -> Option<SmallDevice> {
-        let dir = tempfile::tempdir().unwrap();
-        let options = format!("size={mib}m");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(SmallDevice { dir });
-        }
-        eprintln!("not run: a tmpfs cannot be mounted here");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Takes all that is left, but for some KiB.
-    fn fill(&self, leave_kib: u64) -> PathBuf {
-        let path = self.path().join("filler");
-        let mut bytes = vec![1; 1 << 20];
-        let file = std::fs::File::options().create(true).append(true).open(&path).unwrap();
-        while !bytes.is_empty() {
-            match std::io::Write::write(&mut &file, &bytes) {
-                Ok(_) => {}
-                Err(_) => bytes.truncate(bytes.len() / 2),
-            }
-        }
-        file.set_len(file.metadata().unwrap().len().saturating_sub(leave_kib << 10)).unwrap();
-        path
-    }
-}
-
-impl Drop for SmallDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.dir.path()).output();
-    }
-}
 
 fn open(path: &Path) -> MetaDisk {
     MetaDisk::open_or_create(path, &Options::default(), Arc::new(|| ())).unwrap()

@@ -8,4 +8,5 @@ mod full;
 mod kill;
 mod meta;
 mod objects;
+mod small_device;
 mod waiting;
