@@ -15,6 +15,9 @@ mod log;
 mod meta;
 mod objects;
 mod overlay;
+#[cfg(test)]
+#[path = "../tests/it/small_device.rs"]
+mod small_device;
 mod space;
 pub mod upgrade;
 #[cfg(test)]

@@ -555,7 +555,11 @@ impl MetaStore for MetaDisk {
             let mut log = lock(&shared.log);
             assert!(t > log.last(), "transnos rise: {t} after {}", log.last());
             let durable = Transno(shared.durable.load(Ordering::Acquire));
-            log.append(t, batch.encoded(), durable).map_err(|error| shared.append_failed(&error))?;
+            if let Err(error) = log.append(t, batch.encoded(), durable) {
+                // Who is told that the store has failed looks at it.
+                drop(log);
+                return Err(shared.append_failed(&error));
+            }
             shared.overlay.write().unwrap_or_else(PoisonError::into_inner).apply(batch);
             shared.appended_bytes.store(log.appended_bytes(), Ordering::Relaxed);
             shared.applied.store(t.0, Ordering::Release);
@@ -607,11 +611,16 @@ impl MetaStore for MetaDisk {
         let shared = &*self.shared;
         let synced_bytes = shared.synced_bytes.load(Ordering::Relaxed);
         let overlay_bytes = shared.overlay_bytes();
+        let reserve = shared.reserve(overlay_bytes);
+        // Measured with the reserve.
+        let is_log_short = shared.gauge.own_bytes() < LOG_ROOM_SEGMENTS * shared.segment_bytes;
+        let is_log_ending = is_log_short && lock(&shared.log).is_spare_wanted();
         Pressure {
             unsynced_bytes: shared.appended_bytes.load(Ordering::Relaxed).saturating_sub(synced_bytes),
             overlay_bytes,
-            reserve: shared.reserve(overlay_bytes),
-            is_log_short: shared.gauge.own_bytes() < LOG_ROOM_SEGMENTS * shared.segment_bytes,
+            reserve,
+            is_log_short,
+            is_log_ending,
             poisoned: shared.poison.get().is_some_and(StoreError::is_fence) || shared.damage.get().is_some(),
         }
     }

@@ -37,6 +37,8 @@ pub struct Pressure {
     /// The device itself has too little room for the log to go on, however much the base has to give: not even what takes a few hundred
     /// bytes of the log is to run, unless it frees.
     pub is_log_short: bool,
+    /// Nor is a segment left for the log to go on in: only what frees may run, whatever the base has, until a checkpoint has given one back.
+    pub is_log_ending: bool,
     /// The device failed to persist; nothing is accepted any more.
     pub poisoned: bool,
 }

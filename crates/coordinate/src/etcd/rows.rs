@@ -568,6 +568,7 @@ impl MetaStore for Rows {
             overlay_bytes: 0,
             reserve: Reserve::Ample,
             is_log_short: false,
+            is_log_ending: false,
             poisoned: state.is_lost,
         }
     }

@@ -471,8 +471,9 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn has_room(&self, request: &Request) -> bool {
-        let Pressure { reserve, is_log_short, .. } = self.core.store().pressure();
+        let Pressure { reserve, is_log_short, is_log_ending, .. } = self.core.store().pressure();
         let granted = match reserve {
+            _ if is_log_ending => Demand::Frees,
             // While the base has room the log goes round in its segments.
             Reserve::Ample => Demand::Takes,
             Reserve::Low if !is_log_short => Demand::Keeps,

@@ -287,9 +287,12 @@ fn a_full_target_refuses_what_consumes_and_lets_go_what_frees() {
     world.servers[0].store.set_reserve(Reserve::Ample);
     world.ask(0, 0, set_layout).unwrap();
     // Nothing but what frees.
-    for is_log_short in [true, false] {
+    for (reserve, is_log_short, is_log_ending) in
+        [(Reserve::Low, true, false), (Reserve::Ample, true, true), (Reserve::Exhausted, false, false)]
+    {
         world.servers[0].store.set_log_short(is_log_short);
-        world.servers[0].store.set_reserve(if is_log_short { Reserve::Low } else { Reserve::Exhausted });
+        world.servers[0].store.set_log_ending(is_log_ending);
+        world.servers[0].store.set_reserve(reserve);
         assert_eq!(world.rename((Fid::ROOT, "h"), (Fid::ROOT, "i"), 0), Err(Status::NoSpace));
         assert_eq!(world.ask(0, 0, chmod(0o755)), Err(Status::NoSpace));
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::faults;
+use crate::small_device::SmallDevice;
 use crate::waiting::wait_for;
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
@@ -241,5 +242,58 @@ fn a_log_that_finds_no_descriptor_goes_on_with_what_a_checkpoint_gives_back() {
     }
     faults::mend(&log);
     assert!(!store.pressure().poisoned);
+    store.close();
+}
+
+/// The base has much to give after deletions, and the log on the device nothing to go on in: what takes and keeps is refused while what frees
+/// finds room in the log.
+#[test]
+fn a_log_that_is_about_to_end_is_kept_for_what_frees() {
+    let Some(device) = SmallDevice::mount(128) else { return };
+    let path = device.path().join("meta");
+    let options = Options {
+        checkpoint_bytes: Some(1 << 20),
+        upkeep_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    MetaDisk::create(&path, &options).unwrap();
+    let store = MetaDisk::open(&path, &options, Arc::new(|| ())).unwrap();
+    let delete = |t: u64, n: u64| {
+        let mut batch = Batch::new();
+        batch.delete(1, &n.to_be_bytes());
+        store.apply(Transno(t), &batch)
+    };
+    let row_count = 4000;
+    for n in 1..=row_count {
+        put_bytes(&store, n, 8000).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let mut t = row_count;
+    for n in 1..=row_count {
+        t += 1;
+        delete(t, n).unwrap();
+    }
+    store.checkpoint().unwrap();
+    wait_for("the spares", || !lock(&store.shared.log).is_spare_wanted());
+    // Late, as on a slow device; and nothing is given back while the device is filled.
+    let checkpoint = lock(&store.shared.checkpointer.pending);
+    device.fill(1 << 10);
+    wait_for("the look at the device", || store.pressure().is_log_short);
+    assert!(!store.pressure().is_consuming_refused(), "the base has room: {:?}", store.pressure());
+    let admits = || {
+        let pressure = store.pressure();
+        !pressure.is_consuming_refused() && !pressure.is_log_ending
+    };
+    let before = t;
+    while admits() {
+        t += 1;
+        put_bytes(&store, t, 8000).unwrap();
+    }
+    assert!(t > before, "the log goes round in what it has");
+    assert!(!store.pressure().is_consuming_refused(), "the log comes first: {:?}", store.pressure());
+    t += 1;
+    delete(t, t - 1).unwrap();
+    drop(checkpoint);
+    wait_for("segments that a checkpoint gives back", admits);
     store.close();
 }

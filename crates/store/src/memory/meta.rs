@@ -26,6 +26,7 @@ struct State {
     unreadable: BTreeMap<(Table, Vec<u8>), StoreError>,
     reserve: Reserve,
     is_log_short: bool,
+    is_log_ending: bool,
     /// Batches to be refused.
     refused_count: u32,
     device: Device,
@@ -115,6 +116,11 @@ impl MemoryMeta {
     /// The base has room, and the device has none for the log.
     pub fn set_log_short(&self, is_log_short: bool) {
         self.state().is_log_short = is_log_short;
+    }
+
+    /// And the log no segment to go on in.
+    pub fn set_log_ending(&self, is_log_ending: bool) {
+        self.state().is_log_ending = is_log_ending;
     }
 
     /// The log has no room for the next so many batches.
@@ -269,6 +275,7 @@ impl MetaStore for MemoryMeta {
             overlay_bytes: 0,
             reserve: state.reserve,
             is_log_short: state.is_log_short,
+            is_log_ending: state.is_log_ending,
             poisoned: state.device.is_poisoned(),
         }
     }
