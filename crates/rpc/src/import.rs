@@ -427,17 +427,15 @@ impl Import {
         self.dispatch(now, out);
     }
 
-    /// This MDT counts the caller as a writer no more: its changes of data that are not answered are given up. They may
-    /// have been executed.
+    /// This MDT counts the caller as a writer no more: its changes of data that are not answered are given up. Those
+    /// that were sent may have been executed.
     pub fn give_up_writes(&mut self, now: Now, mdt: u16, out: &mut Vec<ImportOutput>) {
         let is_its = |pending: &Pending| {
             pending.purpose == Purpose::Caller && writes_for(&pending.request) == Some(mdt)
         };
         let its = self.pending.iter().filter(|(_, pending)| is_its(pending));
         let tickets: Vec<Ticket> = its.map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
-            self.complete(ticket, Err(Status::Evicted), out);
-        }
+        self.end_evicted(&tickets, out);
         self.try_begin_replays(now, out);
         self.dispatch(now, out);
     }

@@ -146,6 +146,9 @@ pub struct Tell {
     /// Empty: it worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The error is that there is nothing to take out.
+    #[serde(default)]
+    pub is_absent: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Process>,
     /// Parameters and their values.
@@ -163,7 +166,16 @@ impl Tell {
     pub fn error(text: impl Into<String>) -> Tell {
         Tell { error: Some(text.into()), ..Tell::default() }
     }
+
+    pub fn failed(error: &anyhow::Error) -> Tell {
+        Tell { is_absent: error.is::<Absent>(), ..Tell::error(format!("{error:#}")) }
+    }
 }
+
+/// What is to be taken out is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Absent(pub String);
 
 /// What a process says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -516,6 +528,7 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
                 }
                 last_note = Some(note);
             }
+            (None, Some(error)) if tell.is_absent => bail!(Absent(error)),
             (None, Some(error)) => return Err(anyhow!(error)),
             (None, None) => return Ok(Tell { note: None, error: None, ..tell }),
         }

@@ -1,7 +1,7 @@
 //! `lctl`: parameters of all processes of this machine, and pools.
 
 use crate::cli::{self, Lctl, LctlCommand};
-use crate::control::{self, Ask, Process};
+use crate::control::{self, Absent, Ask, Process};
 use crate::nid;
 use crate::params;
 use crate::pools;
@@ -42,7 +42,8 @@ pub fn run(arguments: &Lctl) -> Result<()> {
             if settings.len() > 1 && !*delete {
                 check_together(&here, &mut settings, *permanent)?;
             }
-            settings.iter().try_for_each(|setting| set(&here, setting, *permanent, *delete, *quiet))
+            let set = |setting: &Setting| set(&here, setting, *permanent, *delete, *quiet);
+            if *permanent { each(&settings, set) } else { settings.iter().try_for_each(set) }
         }
         LctlCommand::ListParam { mark, recursive, patterns } => {
             let here = control::processes();
@@ -231,6 +232,17 @@ fn arrange_bounds(settings: &mut [Setting], now: &[(u64, u64)]) -> Result<()> {
     Ok(())
 }
 
+/// What one file system refuses keeps none from what comes behind it.
+///
+/// # Errors
+/// The last one; those before it are said.
+fn each(settings: &[Setting], set: impl FnMut(&Setting) -> Result<()>) -> Result<()> {
+    let mut errors: Vec<_> = settings.iter().map(set).filter_map(Result::err).collect();
+    let last = errors.pop();
+    errors.iter().for_each(|error| say::note(format_args!("{error:#}")));
+    last.map_or(Ok(()), Err)
+}
+
 fn set(
     here: &[Process],
     setting: &Setting,
@@ -259,16 +271,18 @@ fn set(
 /// Of several file systems those that have not done what others have, or nobody has. What is to be taken out need not have been in all.
 ///
 /// # Errors
-/// Nobody has done it, or it is set in some only.
+/// Nobody has done it, or it is set, or still there, in some.
 fn judge(refused: Vec<Refusal>, is_done: bool, is_deleted: bool, note: impl Fn(&str)) -> Result<()> {
-    let names: Vec<&str> = refused.iter().map(|(fsname, _)| fsname.as_str()).collect();
+    let has_it = |(_, error): &&Refusal| !is_deleted || !error.is::<Absent>();
+    let names: Vec<&str> = refused.iter().filter(has_it).map(|(fsname, _)| fsname.as_str()).collect();
     let names = names.join(", ");
     let mut refused = refused.into_iter();
     let only = if is_done { None } else { refused.next() };
     refused.for_each(|(fsname, error)| note(&format!("{fsname}: {error:#}")));
     match only {
         Some((_, error)) => Err(error),
-        None if is_deleted || names.is_empty() => Ok(()),
+        None if names.is_empty() => Ok(()),
+        None if is_deleted => bail!("it is not taken out in {names}"),
         None => bail!("it is not set in {names}"),
     }
 }

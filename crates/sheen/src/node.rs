@@ -279,7 +279,7 @@ impl Node {
         };
         match result {
             Ok(params) => Tell { params, ..Tell::default() },
-            Err(error) => Tell::error(format!("{error:#}")),
+            Err(error) => Tell::failed(&error),
         }
     }
 

@@ -5,9 +5,9 @@ use crate::served;
 use crate::sys;
 use crate::target_dir;
 use anyhow::{Context, Result, bail};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Refuses to change a target that another server may have. `is_fenced`: an operator says that none can write to it.
 ///
@@ -59,19 +59,36 @@ pub fn check_server(path: &Path) -> Result<()> {
 fn check_server_is(path: &Path, user: u32) -> Result<()> {
     let Ok(found) = fs::metadata(path.join("target.json")) else { return Ok(()) };
     let (owner, group) = (found.uid(), found.gid());
-    if user != 0 || owner == 0 || has_files_of_root(&path.join("meta")) {
+    if user != 0 || owner == 0 || has_files_of_root(path) || is_owner_fixed(path) {
         return Ok(());
     }
     bail!(
-        "{} belongs to user {owner}, whose server could not open what root's writes there: {}",
+        "{} belongs to user {owner}, whose server could not open what root's writes there: {} (or give it to root: chown -R root: {})",
         path.display(),
-        server_command(&served::command(std::env::args_os().skip(1)), owner, group)
+        server_command(&served::command(std::env::args_os().skip(1)), owner, group),
+        path.display()
     )
 }
 
-fn has_files_of_root(dir: &Path) -> bool {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).any(|metadata| metadata.uid() == 0)
+/// Rows may be in etcd, and a server that was killed has perhaps written nothing but its log.
+fn has_files_of_root(path: &Path) -> bool {
+    let of_directory = |name: &str| fs::read_dir(path.join(name)).into_iter().flatten().flatten();
+    let inside = ["meta", "meta/log", "objects"].into_iter().flat_map(of_directory).map(|entry| entry.path());
+    let aside = ["coordinator", "owned"].into_iter().map(|name| path.join(name));
+    let is_roots = |path: PathBuf| {
+        // Each file system has a directory of root's at its top.
+        fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.uid() == 0)
+    };
+    inside.chain(aside).any(is_roots)
+}
+
+/// Whether what root makes there is another user's too, as some file systems over a network have it: then that user opens it all the same.
+fn is_owner_fixed(path: &Path) -> bool {
+    let probe = path.join(format!(".owner-{}", std::process::id()));
+    let made = File::options().write(true).create_new(true).open(&probe);
+    let Ok(owner) = made.and_then(|file| file.metadata()).map(|found| found.uid()) else { return false };
+    let _ = fs::remove_file(probe);
+    owner != 0
 }
 
 /// How root has a server started that belongs to another user: by the package's unit where that has served it, else by this command, and so
@@ -140,8 +157,14 @@ mod tests {
         let why = check_server_is(dir.path(), 0).expect_err("it is refused").to_string();
         assert!(why.contains("belongs to user"), "{why}");
         if sys::uid() == 0 {
-            fs::write(meta.join("log.2"), "").expect("a file");
-            assert!(check_server_is(dir.path(), 0).is_ok(), "root has served it all the time");
+            fs::create_dir(meta.join("lost+found")).expect("a directory");
+            assert!(check_server_is(dir.path(), 0).is_err(), "that is root's on each disk");
+            fs::create_dir(meta.join("log")).expect("a directory");
+            for file in ["meta/log/2", "owned"].map(|name| dir.path().join(name)) {
+                fs::write(&file, "").expect("a file");
+                assert!(check_server_is(dir.path(), 0).is_ok(), "root has served it all the time");
+                fs::remove_file(file).expect("it was there");
+            }
         }
     }
 

@@ -578,10 +578,16 @@ pub fn restart_server(dir: &Path, cluster: &Cluster, server: &Server) -> Result<
     daemon::start(&server_arguments(dir, cluster, server, &listen, false), &server_log(dir, server), None)
 }
 
-/// A process with a target whose device failed is as good as dead: it ends, so that it starts anew.
+/// A process with a target whose device failed is as good as dead: it ends, so that it starts anew. But for a target that is still not there
+/// nobody who uses the others is cut off.
 fn stop_fenced(dir: &Path) -> Result<()> {
     for process in of_cluster(dir) {
-        if let Some(target) = process.targets.iter().find(|target| target.state == status::FENCED) {
+        let (missing, fenced): (Vec<_>, Vec<_>) =
+            process.targets.iter().filter(|target| target.state == status::FENCED).partition(|target| {
+                target.unserved.is_some() && target_dir::check_there(&target.dir).is_err()
+            });
+        missing.iter().filter_map(|target| target.unserved.as_ref()).for_each(say::note);
+        if let Some(target) = fenced.first() {
             stop(&process, Leave::Stop).with_context(|| {
                 format!(
                     "{} is fenced; stop it first: sheen down --force --dir {}",

@@ -265,6 +265,12 @@ impl Log {
         self.spare.len() < SPARE_COUNT_MIN
     }
 
+    /// Whether there may be nowhere to go on when the segment is full that it is in. Each checkpoint begins with a fresh one: the first half of it
+    /// is for everybody, the rest for what frees.
+    pub fn is_ending(&self) -> bool {
+        self.is_spare_wanted() && self.offset_bytes > self.segment_bytes / 2
+    }
+
     pub fn add_spare(&mut self, segment: Segment) {
         self.spare.push(segment);
     }

@@ -488,6 +488,7 @@ impl Shared {
         match error {
             AppendError::NoSpace => StoreError::NoSpace,
             AppendError::NoDescriptor(source) => {
+                self.checkpointer.note_spare_wanted();
                 StoreError::Device { operation: "make a log segment", errno: device::errno(source) }
             }
             AppendError::Failed(source) => self.poison("write its log", device::errno(source)),
@@ -614,7 +615,7 @@ impl MetaStore for MetaDisk {
         let reserve = shared.reserve(overlay_bytes);
         // Measured with the reserve.
         let is_log_short = shared.gauge.own_bytes() < LOG_ROOM_SEGMENTS * shared.segment_bytes;
-        let is_log_ending = is_log_short && lock(&shared.log).is_spare_wanted();
+        let is_log_ending = is_log_short && lock(&shared.log).is_ending();
         Pressure {
             unsynced_bytes: shared.appended_bytes.load(Ordering::Relaxed).saturating_sub(synced_bytes),
             overlay_bytes,

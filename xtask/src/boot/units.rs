@@ -15,7 +15,7 @@ listen = \"127.0.0.1\"
 ";
 /// The first is served here. Of the second nobody ever hears: nothing listens at that port of the node.
 const TABLE: &str = "/dev/vda / ext4 defaults 0 1
-127.0.0.1@tcp:/local /mnt sheen _netdev,nofail,retry=4,x-systemd.after=sheen-server@local.service 0 0
+127.0.0.1@tcp:/local /mnt sheen _netdev,nofail,retry=4 0 0
 127.0.0.1:9@tcp:/nobody /media sheen _netdev,nofail,retry=4 0 0
 ";
 

@@ -14,7 +14,7 @@ use crate::ops::open::be_writer;
 use base::{Extent, Status};
 use bytes::Bytes;
 use rpc::Kind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::ost::ExtentOp;
 use wire::{LockMode, OstRequest};
 
@@ -43,18 +43,14 @@ fn cuts(file: &File, size_bytes: u64) -> (Vec<(u32, Extent)>, ExtentOp) {
 async fn change_objects(
     ctx: &Ctx,
     file: &File,
-    (changes, op): (Vec<(u32, Extent)>, ExtentOp),
+    (mut changes, op): (Vec<(u32, Extent)>, ExtentOp),
     lock_use: LockUse,
-    end_bytes: Option<u64>,
+    mut end_bytes: Option<u64>,
 ) -> Outcome<()> {
-    let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
-    for (stripe, extent) in &changes {
-        let hull = hulls.entry(*stripe).or_insert(*extent);
-        hull.start = hull.start.min(extent.start);
-        hull.end = hull.end.max(extent.end);
-    }
     let (mut tries, mut let_go_count) = (0, 0);
     loop {
+        let hulls = hulls_of(&changes);
+        let mut answered = BTreeSet::new();
         be_writer(ctx, file.fid).await?;
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
         let (pins, lock_count, result) = match locked {
@@ -73,7 +69,7 @@ async fn change_objects(
                 let result = match asked {
                     _ if pins.len() < lock_count => Err(Status::LockLost),
                     Ok(true) => {
-                        let sending = send_changes(ctx, file, &changes, op, pins.clone());
+                        let sending = send_changes(ctx, file, (&changes, op), pins.clone(), &mut answered);
                         holding(ctx, Hold::of_change(lock_use), &mut pins, sending).await
                     }
                     result => result.map(drop),
@@ -90,9 +86,23 @@ async fn change_objects(
         if !is_again {
             return result;
         }
+        // Others may have seen what was answered, and have written there since: it is not done again, nor does the file end where it did.
+        if !answered.is_empty() {
+            changes.retain(|(stripe, _)| !answered.contains(stripe));
+            end_bytes = None;
+        }
         tries += u32::from(!has_let_go);
         let_go_count += u32::from(has_let_go);
     }
+}
+
+fn hulls_of(changes: &[(u32, Extent)]) -> BTreeMap<u32, Extent> {
+    let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
+    for (stripe, extent) in changes {
+        let hull = hulls.entry(*stripe).or_insert(*extent);
+        *hull = hull.hull(*extent);
+    }
+    hulls
 }
 
 /// The whole file is locked, if there is an end to look for.
@@ -103,12 +113,16 @@ async fn is_end_there(ctx: &Ctx, file: &File, end_bytes: Option<u64>) -> Outcome
     }
 }
 
+/// Of which objects all changes were `answered`, whatever has become of others.
+///
+/// # Errors
+/// The first one; but that of a change of which nobody knows whether it was executed goes before all others.
 async fn send_changes(
     ctx: &Ctx,
     file: &File,
-    changes: &[(u32, Extent)],
-    op: ExtentOp,
+    (changes, op): (&[(u32, Extent)], ExtentOp),
     pins: BTreeMap<u32, Pin>,
+    answered: &mut BTreeSet<u32>,
 ) -> Outcome<()> {
     let stamp = ctx.with(|state| state.stamp(file.fid));
     let mut requests = Vec::with_capacity(changes.len());
@@ -124,7 +138,15 @@ async fn send_changes(
         });
     }
     let results = join_all(requests).await;
-    note_results(ctx, file.fid, results)
+    answered.extend(changes.iter().map(|(stripe, _)| *stripe));
+    for ((stripe, _), (_, result)) in changes.iter().zip(&results) {
+        if result.is_err() {
+            answered.remove(stripe);
+        }
+    }
+    let is_doubtful = results.iter().any(|(_, result)| matches!(result, Err(Status::Evicted)));
+    let noted = note_results(ctx, file.fid, results);
+    if is_doubtful { Err(Status::Evicted) } else { noted }
 }
 
 const FALLOC_KEEP_SIZE: u32 = 1;

@@ -435,6 +435,39 @@ fn a_change_that_meets_an_eviction_undoes_nothing_of_what_others_did_since() {
     }
 }
 
+/// One of two OSTs has it, and gives this mount up before it has answered; the other has never heard of it.
+#[test]
+fn a_cut_that_meets_two_evictions_is_not_done_again_where_it_may_have_been_done() {
+    const UNIT: usize = 64 << 10;
+    let mut world = World::with_mounts(1, 2, 2, true);
+    let stripes = wire::ComponentHint {
+        first_ost: Some(0),
+        stripe_count: Some(2),
+        stripe_size_bytes: Some(UNIT as u32),
+        ..wire::ComponentHint::default()
+    };
+    let layout = wire::LayoutHint { components: vec![stripes] };
+    assert_eq!(world.call(0, Call::Setstripe { node: TOP, layout }), Ok(Answer::Done));
+    let file = world.create_with(0, TOP, "f", O_RDWR | O_DIRECT);
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let other = (node, world.open(1, node, O_RDWR | O_DIRECT).0);
+    assert_eq!(world.write(0, file, 0, &[1; 2 * UNIT]), Ok(2 * UNIT as u64));
+    world.pass(Duration::from_secs(15));
+    world.mounts[0].unreachable = Some(TargetId::ost(0));
+    world.input(0, client::Input::ConnectionLost(TargetId::ost(0)));
+    world.mounts[0].loses = Some(Loss::AnswersToWrites);
+    let set = SetattrCall { size_bytes: Some(2), ..SetattrCall::default() };
+    let cutting = world.begin(0, Call::Setattr { node: file.0, set });
+    world.pass(Duration::from_secs(1));
+    world.evict_from_ost(0, 0);
+    world.evict_from_ost(0, 1);
+    assert_eq!(world.write(1, other, UNIT as u64, &[7; 100]), Ok(100));
+    world.mounts[0].loses = None;
+    world.mounts[0].unreachable = None;
+    assert_eq!(world.finish(0, cutting), Err(EIO), "nobody knows what has become of it");
+    assert_eq!(world.read(1, other, UNIT as u64, 100), [7; 100]);
+}
+
 #[test]
 fn a_file_made_before_any_ost_was_known_gets_its_place_when_it_is_written() {
     let mut world = World::new(1, 2, 0);

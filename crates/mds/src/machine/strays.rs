@@ -14,7 +14,7 @@ use ldlm::{Claimed, Need, OpId};
 use rpc::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{Batch, MetaStore, Table};
+use store::{Batch, MetaStore, StoreError, Table};
 use target::Gone;
 use wire::ost::ListedObject;
 use wire::{OstReply, OstRequest, Reply, Request};
@@ -186,7 +186,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// # Errors
-    /// `Corrupt` for a row that cannot be read; else that of the store.
+    /// `Corrupt` for a damaged row; else that of the store.
     fn found(&self, listed: &ListedObject) -> Result<Found, Status> {
         let key = listed.object.fid.key();
         let Some(inode) = self.sound_row(rows::INODES, &key)? else {
@@ -198,8 +198,13 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn sound_row(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
-        let row = self.core.store().get(table, key);
-        row.map_err(|error| if error.is_local() { Status::Corrupt } else { error.status() })
+        // What the device cannot read now it may read later: the same is asked for again then.
+        self.core.store().get(table, key).map_err(|error| match error {
+            StoreError::CorruptRow { .. }
+            | StoreError::UnknownRow { .. }
+            | StoreError::CorruptIndex { .. } => Status::Corrupt,
+            error => error.status(),
+        })
     }
 
     /// Those behind its objects are not to wait until somebody has repaired it. Told once: objects are asked for again.

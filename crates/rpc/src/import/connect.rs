@@ -151,13 +151,19 @@ impl Import {
         self.retained_bytes = 0;
         out.push(ImportOutput::Evicted);
         let modifying = self.pending.iter().filter(|(_, pending)| pending.kind.is_modifying());
-        let ends = modifying.map(|(ticket, pending)| {
-            // Whoever changes data does so again only where it cannot have been executed.
-            let is_unsent_write = pending.xid.is_none() && is_change_under_lock(&pending.request);
-            (*ticket, if is_unsent_write { Status::LockLost } else { Status::Evicted })
-        });
-        for (ticket, status) in ends.collect::<Vec<_>>() {
-            self.complete(ticket, Err(status), out);
+        let tickets: Vec<Ticket> = modifying.map(|(ticket, _)| *ticket).collect();
+        self.end_evicted(&tickets, out);
+    }
+
+    /// Whoever changes data does so again only where it cannot have been executed.
+    pub(super) fn end_evicted(&mut self, tickets: &[Ticket], out: &mut Vec<ImportOutput>) {
+        for ticket in tickets {
+            let is_unsent_write = self
+                .pending
+                .get(ticket)
+                .is_some_and(|pending| pending.xid.is_none() && is_change_under_lock(&pending.request));
+            let status = if is_unsent_write { Status::LockLost } else { Status::Evicted };
+            self.complete(*ticket, Err(status), out);
         }
     }
 

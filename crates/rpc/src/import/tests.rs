@@ -187,7 +187,6 @@ fn who_leaves_does_not_come_back_for_what_arrives_after_its_goodbye() {
 /// What it has not got it cannot have executed. What was told to be written already is lost in either case.
 #[test]
 fn a_change_that_was_not_sent_before_an_eviction_is_told_from_one_that_was() {
-    let mut caller = Caller::new();
     let change = |is_answered| {
         let Request::Ost(OstRequest::Write { object, offset_bytes, lock, stamp, asked, .. }) = write_to(0, 1)
         else {
@@ -195,20 +194,28 @@ fn a_change_that_was_not_sent_before_an_eviction_is_told_from_one_that_was() {
         };
         Request::Ost(OstRequest::Write { object, offset_bytes, lock, stamp, is_answered, asked })
     };
-    let mut submit = |caller: &mut Caller, is_answered| {
+    let submit = |caller: &mut Caller, is_answered| {
         let (request, data) = (change(is_answered), Bytes::from_static(b"x"));
         caller.act(|import, now, out| import.submit(now, request, data, Kind::Modifying, 0, out))
     };
-    let sent = submit(&mut caller, false);
-    caller.act(|import, now, out| import.on_connection_lost(now, out));
-    let connect = caller.sent.pop().expect("it connects");
-    let (unsent, told) = (submit(&mut caller, false), submit(&mut caller, true));
-    caller.sent.push(connect);
-    caller.connected_as(1, SessionState::New);
-    let refused = |ticket| caller.refused.get(&ticket).copied();
-    assert_eq!(refused(sent), Some(Status::Evicted), "it may have been executed");
-    assert_eq!(refused(unsent), Some(Status::LockLost));
-    assert_eq!(refused(told), Some(Status::Evicted));
+    // By its target, or by the MDT of the file.
+    for is_by_mdt in [false, true] {
+        let mut caller = Caller::new();
+        let sent = submit(&mut caller, false);
+        caller.act(|import, now, out| import.on_connection_lost(now, out));
+        let connect = caller.sent.pop().expect("it connects");
+        let (unsent, told) = (submit(&mut caller, false), submit(&mut caller, true));
+        if is_by_mdt {
+            caller.act(|import, now, out| import.give_up_writes(now, 0, out));
+        } else {
+            caller.sent.push(connect);
+            caller.connected_as(1, SessionState::New);
+        }
+        let refused = |ticket| caller.refused.get(&ticket).copied();
+        assert_eq!(refused(sent), Some(Status::Evicted), "it may have been executed");
+        assert_eq!(refused(unsent), Some(Status::LockLost));
+        assert_eq!(refused(told), Some(Status::Evicted));
+    }
 }
 
 /// It was sent, and the process that was to write it to a socket ended.

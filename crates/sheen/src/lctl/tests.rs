@@ -85,7 +85,11 @@ fn who_does_not_know_a_parameter_keeps_nobody_from_it() {
 #[test]
 fn a_file_system_that_refuses_is_named_beside_those_that_do_not() {
     let refused = |names: &[&str]| -> Vec<Refusal> {
-        names.iter().map(|name| (name.to_string(), anyhow::anyhow!("{name} says no"))).collect()
+        let refusal = |name: &str| match name {
+            "absent" => anyhow::Error::new(Absent("absent says no".to_owned())),
+            name => anyhow::anyhow!("{name} says no"),
+        };
+        names.iter().map(|name| (name.to_string(), refusal(name))).collect()
     };
     let judged = |names: &[&str], is_done, is_deleted| {
         let notes = std::cell::RefCell::new(Vec::new());
@@ -95,7 +99,10 @@ fn a_file_system_that_refuses_is_named_beside_those_that_do_not() {
     };
     let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(judged(&[], true, false), (Ok(()), lines(&[])));
-    assert_eq!(judged(&["b"], true, true), (Ok(()), lines(&["b: b says no"])));
+    assert_eq!(judged(&["absent"], true, true), (Ok(()), lines(&["absent: absent says no"])));
+    let one_is_left = judged(&["absent", "b"], true, true);
+    let said = lines(&["absent: absent says no", "b: b says no"]);
+    assert_eq!(one_is_left, (Err("it is not taken out in b".to_owned()), said));
     let somewhere = judged(&["b", "c"], true, false);
     assert_eq!(
         somewhere,
@@ -105,4 +112,18 @@ fn a_file_system_that_refuses_is_named_beside_those_that_do_not() {
         let nowhere = judged(&["a", "b"], false, is_deleted);
         assert_eq!(nowhere, (Err("a says no".to_owned()), lines(&["b: b says no"])));
     }
+}
+
+#[test]
+fn what_is_refused_keeps_nothing_behind_it_from_being_set() {
+    let setting = |name: &str| Setting { pattern: name.to_owned(), value: "1".to_owned() };
+    let settings = [setting("a"), setting("b"), setting("c")];
+    let mut asked = Vec::new();
+    let set = |setting: &Setting| {
+        asked.push(setting.pattern.clone());
+        if setting.pattern == "c" { Ok(()) } else { Err(anyhow::anyhow!("{} is refused", setting.pattern)) }
+    };
+    let error = each(&settings, set).expect_err("two were refused");
+    assert_eq!(error.to_string(), "b is refused");
+    assert_eq!(asked, ["a", "b", "c"]);
 }

@@ -1,7 +1,7 @@
 //! What a process hears of the management server, and what it asks of it.
 
 use super::{Node, lock};
-use crate::control::MgsStatus;
+use crate::control::{self, MgsStatus};
 use crate::nid;
 use crate::params;
 use crate::sys;
@@ -535,10 +535,10 @@ impl Node {
             return Ok(());
         }
         let known: Vec<String> = params.into_iter().map(|(known, _)| known).collect();
-        match known.as_slice() {
-            [] => bail!("no parameter is permanent; there is nothing to take out"),
-            known => bail!("'{path}' is not permanent; these are: {}", known.join(", ")),
-        }
+        bail!(control::Absent(match known.as_slice() {
+            [] => "no parameter is permanent; there is nothing to take out".to_owned(),
+            known => format!("'{path}' is not permanent; these are: {}", known.join(", ")),
+        }))
     }
 
     /// Asks the same management server over a session of its own.

@@ -120,8 +120,8 @@ pub(super) fn run(shared: &Shared) {
             tracing::warn!(%path, %error, "a checkpoint failed and will be tried again");
             shared.checkpointer.pause();
             lock(&shared.checkpointer.wanted).checkpoint = true;
-        } else if !lock(&shared.log).is_spare_wanted() {
-            // What it gave back is as good as what could not be made.
+        } else {
+            // What it gave back is as good as what could not be made; or the log has used that already, and who is refused asks again.
             shared.checkpointer.is_spare_wanted.store(false, Ordering::Release);
         }
     }

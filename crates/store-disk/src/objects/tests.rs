@@ -437,15 +437,24 @@ fn what_is_cached_or_dirty_is_read_from_the_cache() {
     assert!(read_all(&store, 0) == data);
     assert_eq!(store.read_use().past_cache_bytes, 0, "as somebody wants it");
     store.set_cache_always(false);
-    assert!(read_all(&store, 0) == data);
-    assert_eq!(store.read_use().past_cache_bytes, 0, "it is there");
+    // The kernel takes pages of others away when it likes.
+    let is_read_from_cache = (0..20).any(|_| {
+        store.set_cache_always(true);
+        assert!(read_all(&store, 0) == data);
+        store.set_cache_always(false);
+        let before = store.read_use().past_cache_bytes;
+        assert!(read_all(&store, 0) == data);
+        store.read_use().past_cache_bytes == before
+    });
+    assert!(is_read_from_cache, "it is there");
 
+    let before = store.read_use().past_cache_bytes;
     make_cold(&store);
     store.write(&object(1), 5 * MIB + 10, b"dirty").unwrap();
     data[5 * MIB as usize + 10..][..5].copy_from_slice(b"dirty");
     let part = store.read_ahead(&object(1), 5 * MIB, MIB as usize).unwrap();
     assert!(part == data[5 * MIB as usize..6 * MIB as usize]);
-    assert_eq!(store.read_use().past_cache_bytes, 0, "and is not written for the sake of a read");
+    assert_eq!(store.read_use().past_cache_bytes, before, "and is not written for the sake of a read");
     store.close();
 }
 

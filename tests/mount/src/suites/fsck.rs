@@ -419,6 +419,10 @@ fn missing(cluster: &mut Cluster) -> Result<()> {
     let why = refusal(cluster, "OST0001")?.context("the OST is not served")?;
     expect(why.contains(&*dir.to_string_lossy()) && why.contains("mount its disk"), &why)?;
     expect_bytes(&fs::read(place.join("first"))?, &[0x5a; 20_000], "a file on the other OST")?;
+    let (processes, held) = (cluster.targets()?, fs::File::open(place.join("first"))?);
+    cluster.up()?;
+    expect_eq(cluster.targets()?, processes, "who uses the others is not cut off")?;
+    drop(held);
     expect(!dir.exists(), "nothing was made")?;
     fs::rename(&away, &dir)?;
     cluster.up()?;

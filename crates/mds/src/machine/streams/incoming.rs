@@ -4,7 +4,7 @@ use super::*;
 use crate::fids::Given;
 use crate::op::Remote;
 use crate::tx::Resources;
-use base::{ClientId, Endpoint, TargetKind};
+use base::{ClientId, Endpoint, StatusClass, TargetKind};
 use std::sync::Arc;
 use wire::Resource;
 use wire::mdt::Credentials;
@@ -259,6 +259,9 @@ impl<M: MetaStore> Mds<M> {
             for part in ready.iter().flat_map(|(_, parts)| parts) {
                 let (mut part, nobody) = (part.clone(), Credentials::default());
                 if let Err(status) = part::run(&mut cx, &mut part, &nobody) {
+                    if status.class() == StatusClass::Retry {
+                        return Err(status);
+                    }
                     // What was given cannot be in use, so this is damage; what follows does not depend on it.
                     let fid = part::owner_of(&part).unwrap_or_default();
                     let what = "a directory of another MDT's operation was not made";
