@@ -147,7 +147,7 @@ pub struct Tell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The error is that there is nothing to take out.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_absent: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Process>,
