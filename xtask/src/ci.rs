@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, default_value_t = 60)]
     budget_minutes: u64,
     /// Minutes after which nothing runs any more.
-    #[arg(long, default_value_t = 78)]
+    #[arg(long, default_value_t = 82)]
     hard_minutes: u64,
     /// How many suites run at a time.
     #[arg(long, default_value_t = 2)]
