@@ -46,7 +46,7 @@ pub struct Pressure {
 impl Pressure {
     /// Operations that consume space are to be refused with `NoSpace`.
     pub fn is_consuming_refused(&self) -> bool {
-        self.reserve > Reserve::Ample
+        self.reserve > Reserve::Ample || self.is_log_ending
     }
 }
 

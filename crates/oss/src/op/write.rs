@@ -94,11 +94,13 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         extent: Extent,
         space: &Space,
     ) -> Result<bool, Status> {
-        let Pressure { reserve, is_log_short, .. } = self.meta.pressure();
-        if reserve == Reserve::Ample && space.avail_bytes > 0 {
+        let pressure = self.meta.pressure();
+        if !pressure.is_consuming_refused() && space.avail_bytes > 0 {
             return Ok(true);
         }
-        if reserve == Reserve::Exhausted || is_log_short || !matches!(target, Target::There) {
+        let Pressure { reserve, is_log_short, is_log_ending, .. } = pressure;
+        let is_freeing_only = reserve == Reserve::Exhausted || is_log_short || is_log_ending;
+        if is_freeing_only || !matches!(target, Target::There) {
             return Ok(false);
         }
         match self.objects.is_allocated(&object, extent) {

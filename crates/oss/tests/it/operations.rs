@@ -178,6 +178,13 @@ fn a_full_device_takes_what_overwrites_its_own_blocks_and_nothing_else() {
     assert_eq!(world.write(client, object(1), 0, &[3; 10], lock), Err(Status::NoSpace));
     world.meta.set_log_short(false);
     assert_eq!(world.write(client, object(1), 0, &[2; 10], lock), Ok(()));
+    // The rows have room, and the log is about to have none.
+    world.objects.set_low(false);
+    world.meta.set_reserve(Reserve::Ample);
+    world.meta.set_log_ending(true);
+    assert_eq!(world.write(client, object(1), 0, &[3; 10], lock), Err(Status::NoSpace));
+    world.meta.set_log_ending(false);
+    assert_eq!(world.write(client, object(1), 0, &[2; 10], lock), Ok(()));
     // Nothing is left but what removing needs.
     world.meta.set_reserve(Reserve::Exhausted);
     assert_eq!(world.write(client, object(1), 0, &[3; 10], lock), Err(Status::NoSpace));
