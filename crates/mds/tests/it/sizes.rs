@@ -102,24 +102,27 @@ fn a_truncate_is_known_when_it_is_durable_unless_somebody_writes() {
     let MdtReply::Closed { wants_size: Some(_), .. } = world.close(1, file, open) else { panic!("no wish") };
 }
 
+fn make_program(world: &mut World) -> Fid {
+    let file = world.mkfile(Fid::ROOT, "f");
+    let set = SetAttr { permissions: Some(0o755), ..SetAttr::default() };
+    let want = LockWant::default();
+    let chmod = MdtRequest::Setattr { fid: file, set, creds: ROOT, handle: None, want, stamp: None };
+    world.ask(0, 0, chmod).unwrap();
+    file
+}
+
+fn open_request(fid: Fid, open: OpenArgs) -> MdtRequest {
+    let want = LockWant::default();
+    MdtRequest::Open { fid, open, creds: ROOT, want, closes: Vec::new(), accesses: Vec::new() }
+}
+
 #[test]
 fn a_program_that_runs_is_not_written() {
     let mut world = World::new(1, 2);
-    let file = world.mkfile(Fid::ROOT, "f");
-    let chmod = SetAttr { permissions: Some(0o755), ..SetAttr::default() };
-    let want = LockWant::default();
-    let chmod = MdtRequest::Setattr { fid: file, set: chmod, creds: ROOT, handle: None, want, stamp: None };
-    world.ask(0, 0, chmod).unwrap();
+    let file = make_program(&mut world);
     let run = OpenArgs { handle: OpenHandle(900), read: true, write: false, execute: true };
     let write = OpenArgs { handle: OpenHandle(901), read: false, write: true, execute: false };
-    let open = |open| MdtRequest::Open {
-        fid: file,
-        open,
-        creds: ROOT,
-        want,
-        closes: Vec::new(),
-        accesses: Vec::new(),
-    };
+    let open = |open| open_request(file, open);
     world.ask(0, 0, open(run)).unwrap();
     assert_eq!(world.ask(1, 0, open(write)), Err(Status::TextBusy));
     world.close(0, file, run);
@@ -131,11 +134,7 @@ fn a_program_that_runs_is_not_written() {
 #[test]
 fn a_close_that_the_store_refuses_has_closed_the_file() {
     let mut world = World::new(1, 2);
-    let file = world.mkfile(Fid::ROOT, "f");
-    let chmod = SetAttr { permissions: Some(0o755), ..SetAttr::default() };
-    let want = LockWant::default();
-    let chmod = MdtRequest::Setattr { fid: file, set: chmod, creds: ROOT, handle: None, want, stamp: None };
-    world.ask(0, 0, chmod).unwrap();
+    let file = make_program(&mut world);
     let open = world.open(0, file, true);
     let write_epoch = world.getattr(0, file).unwrap().write_epoch;
     world.servers[0].store.refuse(1);
@@ -152,15 +151,7 @@ fn a_close_that_the_store_refuses_has_closed_the_file() {
     assert_eq!(world.servers[0].mds.open_count(), 0);
     assert!(!world.getattr(1, file).unwrap().is_size_known);
     let run = OpenArgs { handle: OpenHandle(900), read: true, write: false, execute: true };
-    let execute = MdtRequest::Open {
-        fid: file,
-        open: run,
-        creds: ROOT,
-        want,
-        closes: Vec::new(),
-        accesses: Vec::new(),
-    };
-    world.ask(1, 0, execute).unwrap();
+    world.ask(1, 0, open_request(file, run)).unwrap();
     world.close(1, file, run);
     // Who asks the objects says what they have said.
     let attr = attr_of(&world.ask(1, 0, report(file, write_epoch, 100, 1)).unwrap()).clone();
