@@ -14,7 +14,7 @@ use crate::ops::open::be_writer;
 use base::{Extent, Status};
 use bytes::Bytes;
 use rpc::Kind;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use wire::ost::ExtentOp;
 use wire::{LockMode, OstRequest};
 
@@ -49,8 +49,7 @@ async fn change_objects(
 ) -> Outcome<()> {
     let (mut tries, mut let_go_count) = (0, 0);
     loop {
-        let hulls = hulls_of(&changes);
-        let mut answered = BTreeSet::new();
+        let (hulls, left_count) = (hulls_of(&changes), changes.len());
         be_writer(ctx, file.fid).await?;
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
         let (pins, lock_count, result) = match locked {
@@ -69,7 +68,7 @@ async fn change_objects(
                 let result = match asked {
                     _ if pins.len() < lock_count => Err(Status::LockLost),
                     Ok(true) => {
-                        let sending = send_changes(ctx, file, (&changes, op), pins.clone(), &mut answered);
+                        let sending = send_changes(ctx, file, &mut changes, op, pins.clone());
                         holding(ctx, Hold::of_change(lock_use), &mut pins, sending).await
                     }
                     result => result.map(drop),
@@ -86,11 +85,8 @@ async fn change_objects(
         if !is_again {
             return result;
         }
-        // Others may have seen what was answered, and have written there since: it is not done again, nor does the file end where it did.
-        if !answered.is_empty() {
-            changes.retain(|(stripe, _)| !answered.contains(stripe));
-            end_bytes = None;
-        }
+        // Nor does the file end where it did, once something was done.
+        end_bytes = end_bytes.filter(|_| changes.len() == left_count);
         tries += u32::from(!has_let_go);
         let_go_count += u32::from(has_let_go);
     }
@@ -113,20 +109,20 @@ async fn is_end_there(ctx: &Ctx, file: &File, end_bytes: Option<u64>) -> Outcome
     }
 }
 
-/// Of which objects all changes were `answered`, whatever has become of others.
+/// What was answered is taken out of the `changes`: others may have seen it, and have written there since, so it is not done again.
 ///
 /// # Errors
 /// The first one; but that of a change of which nobody knows whether it was executed goes before all others.
 async fn send_changes(
     ctx: &Ctx,
     file: &File,
-    (changes, op): (&[(u32, Extent)], ExtentOp),
+    changes: &mut Vec<(u32, Extent)>,
+    op: ExtentOp,
     pins: BTreeMap<u32, Pin>,
-    answered: &mut BTreeSet<u32>,
 ) -> Outcome<()> {
     let stamp = ctx.with(|state| state.stamp(file.fid));
     let mut requests = Vec::with_capacity(changes.len());
-    for (stripe, extent) in changes {
+    for (stripe, extent) in &*changes {
         let pin = *pins.get(stripe).ok_or(Status::Io)?;
         let object = file.layout.object(*stripe);
         let request = OstRequest::Change { object, extent: *extent, op, lock: pin.lock, stamp };
@@ -138,12 +134,8 @@ async fn send_changes(
         });
     }
     let results = join_all(requests).await;
-    answered.extend(changes.iter().map(|(stripe, _)| *stripe));
-    for ((stripe, _), (_, result)) in changes.iter().zip(&results) {
-        if result.is_err() {
-            answered.remove(stripe);
-        }
-    }
+    let mut of_changes = results.iter();
+    changes.retain(|_| of_changes.next().is_none_or(|(_, result)| result.is_err()));
     let is_doubtful = results.iter().any(|(_, result)| matches!(result, Err(Status::Evicted)));
     let noted = note_results(ctx, file.fid, results);
     if is_doubtful { Err(Status::Evicted) } else { noted }
