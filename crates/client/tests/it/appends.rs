@@ -120,6 +120,44 @@ fn striped(world: &mut World) -> (u64, u64) {
     file
 }
 
+/// Each write is executed between the bytes of the read and its question for the end, which then lay behind them, try after try.
+#[test]
+fn a_direct_read_beside_steady_writes_at_the_end_has_no_zeros() {
+    for carried_count in 3..10 {
+        let mut world = World::new(1, 2, 1);
+        let file = striped(&mut world);
+        let (node, fh) = file;
+        let mut size_bytes = 0;
+        let mut write = |world: &mut World| {
+            let mut call = write_call(file, size_bytes, &[b'w'; 100]);
+            if let Call::Write { flags, .. } = &mut call {
+                *flags = O_WRONLY | O_DIRECT;
+            }
+            size_bytes += 100;
+            world.prepare(0, call)
+        };
+        let mut writes = vec![write(&mut world)];
+        world.run();
+        let call = Call::Read { node, fh, offset_bytes: 0, byte_count: 2 * UNIT as u32, is_direct: true };
+        let reading = world.prepare(0, call);
+        while !world.is_answered(0, reading) {
+            writes.push(write(&mut world));
+            for _ in 0..carried_count {
+                world.carry_one_in_order();
+            }
+        }
+        let answer = world.finish(0, reading);
+        let Ok(Answer::Bytes(bytes)) = answer else { panic!("{answer:?} to a read") };
+        assert!(bytes.len() >= 100, "{carried_count}: {}", bytes.len());
+        let zero_at = bytes.iter().position(|byte| *byte != b'w');
+        assert_eq!(zero_at, None, "{carried_count}: of {}", bytes.len());
+        assert!(writes.len() < 200, "{carried_count}: {} writes put it off", writes.len());
+        for write in writes {
+            assert_eq!(world.finish(0, write), Ok(Answer::Written(100)));
+        }
+    }
+}
+
 /// The second would find room.
 #[test]
 fn no_piece_is_written_behind_one_that_finds_no_room() {

@@ -101,9 +101,16 @@ pub(crate) async fn read_file(
         LockUse::NoPages | LockUse::WriteBack => LockMode::Pr,
     };
     let (mut tries, mut let_go_count) = (0, 0);
+    let mut is_end_first = false;
     loop {
         let mode = mode_now();
-        let (pins, early) = match lock_for_read(ctx, file, mode, &pieces, lock_use, plan).await {
+        let locking = async {
+            match is_end_first {
+                true => lock_pieces(ctx, file, mode, &pieces, lock_use).await.map(|pins| (pins, None)),
+                false => lock_for_read(ctx, file, mode, &pieces, lock_use, plan).await,
+            }
+        };
+        let (pins, early) = match locking.await {
             Ok((pins, _)) if mode == LockMode::Pr && mode_now() == LockMode::Pw => {
                 // Somebody has begun to write through the page cache.
                 unpin_all(ctx, pins);
@@ -121,7 +128,7 @@ pub(crate) async fn read_file(
             unpin_all(ctx, pins);
             return Ok(bytes);
         }
-        let reading = read_locked(ctx, file, extent, plan, (&pieces, &pins), early);
+        let reading = read_locked(ctx, file, extent, plan, (&pieces, &pins), early, is_end_first);
         let mut kept = pins.clone();
         let result = match file.layout.stripe_count() {
             // Whom it waits for is who its lock is of.
@@ -138,6 +145,8 @@ pub(crate) async fn read_file(
         if !is_again {
             return result.map(|read| read.bytes);
         }
+        // Calls for pages that wait for an end held up other mounts' (`pages::two_mounts_with_caches_…`).
+        is_end_first = lock_use == LockUse::NoPages && result.is_ok_and(|read| read.is_overtaken);
         match has_let_go {
             true => let_go_count += 1,
             false => tries += 1,
@@ -170,7 +179,13 @@ async fn read_locked(
     plan: &Plan,
     (pieces, pins): (&[Piece], &BTreeMap<u32, Pin>),
     early: Option<Early>,
+    is_end_first: bool,
 ) -> Outcome<Assembled> {
+    // Whatever made the file as long as that has been executed before the bytes are read, or is on its way from here and passes first.
+    let end_before = match is_end_first {
+        true => Some(object_size(ctx, file).await?.size_bytes),
+        false => None,
+    };
     let end_here = match early {
         Some(_) => 0,
         None => {
@@ -188,7 +203,8 @@ async fn read_locked(
             begin_now(ctx, file, *now, pins);
             begin_ahead(ctx, file, *now, ahead, *is_for_push);
         }
-        read_pieces(ctx, file, extent, (pieces, pins), early, (end_here, is_windowed)).await
+        let ends = Ends { here: end_here, before: end_before };
+        read_pieces(ctx, file, extent, (pieces, pins), early, (ends, is_windowed)).await
     };
     let is_long = pieces.len() > 1;
     pass(ctx, Movement { fid: file.fid, extent, is_write: false, is_long }, reading).await
@@ -198,8 +214,17 @@ async fn read_locked(
 struct Assembled {
     bytes: Bytes,
     /// The end of the file was asked for after its bytes, and this client has changed data meanwhile, or is about to: the end may be a
-    /// write's whose bytes are not here.
+    /// write's whose bytes are not here. Or it was asked for before, and there are zeros in front of it where a cut may have been.
     is_overtaken: bool,
+}
+
+/// What is known of the file's end before its bytes come.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// Of what was still here, and not in an object.
+    here: u64,
+    /// Of the file, where it was asked for.
+    before: Option<u64>,
 }
 
 async fn read_pieces(
@@ -208,7 +233,7 @@ async fn read_pieces(
     extent: Extent,
     (pieces, pins): (&[Piece], &BTreeMap<u32, Pin>),
     early: Option<Early>,
-    (end_here, is_windowed): (u64, bool),
+    (ends, is_windowed): (Ends, bool),
 ) -> Outcome<Assembled> {
     let changed_at = || ctx.with(|state| state.data_changed_at(file.fid));
     let before = early.as_ref().map_or_else(changed_at, |early| Some(early.data_changed_at));
@@ -244,11 +269,15 @@ async fn read_pieces(
     }
     let is_single = file.layout.stripe_count() == 1;
     let end_of_parts = end_of_parts(pieces, &parts);
-    let bytes = assemble(ctx, file, extent, (pieces, parts), end_here).await?;
+    let bytes = assemble(ctx, file, extent, (pieces, parts), ends).await?;
     // A write that is still on its way may have been executed between the bytes and the end, which then is behind them.
     let has_zeros_at_end = extent.start + bytes.len() as u64 > end_of_parts;
     let is_being_written = || ctx.with(|state| state.passages.is_being_written(file.fid, extent));
-    let is_overtaken = changed_at() != before || has_zeros_at_end && is_being_written();
+    let has_changed = changed_at() != before;
+    let is_overtaken = match ends.before {
+        Some(_) => has_zeros_at_end && (has_changed || is_being_written()),
+        None => has_changed || has_zeros_at_end && is_being_written(),
+    };
     Ok(Assembled { bytes, is_overtaken: !is_single && is_overtaken })
 }
 
@@ -262,20 +291,19 @@ async fn read_piece(ctx: &Ctx, file: &File, piece: &Piece, pin: Pin, is_windowed
     Ok(data)
 }
 
-/// Puts the parts together; what an object does not have is zeros up to the file's end, which may still have been here, and not
-/// in an object (`end_here`).
+/// Puts the parts together; what an object does not have is zeros up to the file's end.
 async fn assemble(
     ctx: &Ctx,
     file: &File,
     extent: Extent,
     (pieces, mut parts): (&[Piece], Vec<Bytes>),
-    end_here: u64,
+    ends: Ends,
 ) -> Outcome<Bytes> {
     let is_single = file.layout.stripe_count() == 1;
     if is_single && parts.len() == 1 {
         // One object: its end was the file's end, if none was still here.
         let part = parts.remove(0);
-        let byte_count = end_here.min(extent.end).saturating_sub(extent.start) as usize;
+        let byte_count = ends.here.min(extent.end).saturating_sub(extent.start) as usize;
         if byte_count <= part.len() {
             return Ok(part);
         }
@@ -286,10 +314,11 @@ async fn assemble(
     let is_short =
         parts.iter().zip(pieces).any(|(data, piece)| (data.len() as u64) < piece.object_extent.byte_count());
     let end = match is_short {
-        true => match ctx.with(|state| state.cached_attr(file.fid)) {
+        true => match (ends.before, ctx.with(|state| state.cached_attr(file.fid))) {
+            (Some(end), _) => end,
             // Nobody writes it.
-            Some(attr) => attr.size_bytes,
-            None => object_size(ctx, file).await?.size_bytes,
+            (None, Some(attr)) => attr.size_bytes,
+            (None, None) => object_size(ctx, file).await?.size_bytes,
         }
         .min(extent.end),
         false => extent.end,
