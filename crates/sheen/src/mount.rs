@@ -379,6 +379,11 @@ impl Mount {
     }
 }
 
+
+    /// The same when it was mounted.
+    pub fn options_at_start(&self) -> Vec<String> {
+        self.choices.shown(self.transport)
+    }
 /// The configuration, and what parameters in it say of its targets.
 fn submit_config(owner: &Owner<Client>, config: ClusterConfig) {
     let drained = params::drained(&config);

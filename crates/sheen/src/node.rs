@@ -345,6 +345,7 @@ impl Node {
             source: mount.source.clone(),
             mgs_nids: self.mgs_nids(),
             transport: mount.transport.to_owned(),
+            options_at_start: mount.options_at_start(),
             is_detached: mount.is_detached(),
             options: mount.options(),
             unheard: mount.unheard(),

@@ -258,7 +258,7 @@ impl Choices {
             if self.has_user_xattrs { "user_xattr" } else { "nouser_xattr" },
         ];
         words.extend(self.is_mmap_relaxed.then_some("mmap=relaxed"));
-        words.extend(self.are_names_uncached.then_some("names=uncached"));
+        words.push(if self.are_names_uncached { "names=uncached" } else { "names=cached" });
         let transport = format!("transport={transport}");
         words.into_iter().map(str::to_owned).chain([transport]).collect()
     }

@@ -93,8 +93,7 @@ fn check_unchanged(path: &Path, words: &[&str]) -> Result<()> {
     let processes = control::processes();
     let mut mounts = processes.iter().flat_map(|process| &process.mounts);
     let Some(mount) = mounts.find(|mount| mount.is_on(path)) else { return Ok(()) };
-    let in_force = |word: &str| word == "transport=auto" || mount.options.iter().any(|known| known == word);
-    match words.iter().find(|word| !in_force(word)) {
+    match words.iter().find(|word| !mount.is_in_force(word)) {
         Some(word) => bail!(
             "'{word}' cannot be changed while {} is mounted; unmount it and mount it anew",
             path.display()

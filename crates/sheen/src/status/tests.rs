@@ -34,6 +34,7 @@ fn mount() -> MountStatus {
         transport: "dev".to_owned(),
         is_detached: false,
         options: Vec::new(),
+        options_at_start: Vec::new(),
         unheard: Vec::new(),
         pid: 7,
     }

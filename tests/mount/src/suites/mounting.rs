@@ -458,6 +458,13 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
     // Said, and not judged: a busy machine takes longer.
     let took = |what: &str, begun: Instant| note(&format!("{what}: {} ms", begun.elapsed().as_millis()));
     // No mount may believe any more what it knows of the root: umount(8) without -c asks for that.
+    // With a line of fstab mount(8) says all of it, also what a parameter has changed since.
+    cluster.sheen(&["lctl", "set_param", "llite.*.lazystatfs=0"])?;
+    let said = remount("remount,flock,lazystatfs,user_xattr,names=cached")?;
+    expect(said.is_success(), &format!("so may those from the mount's start: {}", said.all()))?;
+    expect_shown(&cluster, &point, &["nolazystatfs", "names=cached"])?;
+    let said = remount("remount,names=uncached")?;
+    expect(!said.is_success() && said.errors.contains("names=uncached"), &format!("said: {}", said.all()))?;
     fs::set_permissions(&cluster.mount, fs::Permissions::from_mode(0o750))?;
 
     // They stand still: their connections live, and nobody is told.

@@ -66,10 +66,10 @@ fn what_is_mounted_over_the_network_at_a_boot_is_tried_again() {
 #[test]
 fn options_in_force_are_shown() {
     let shown = |text| parse(text).unwrap().shown("dev").join(",");
-    assert_eq!(shown(""), "flock,lazystatfs,user_xattr,transport=dev");
+    assert_eq!(shown(""), "flock,lazystatfs,user_xattr,names=cached,transport=dev");
     assert_eq!(
         shown("localflock,nolazystatfs,nouser_xattr,mmap=relaxed"),
-        "localflock,nolazystatfs,nouser_xattr,mmap=relaxed,transport=dev"
+        "localflock,nolazystatfs,nouser_xattr,mmap=relaxed,names=cached,transport=dev"
     );
     assert!(shown("names=uncached").ends_with(",names=uncached,transport=dev"));
     assert!(shown("noflock").starts_with("noflock,"));
