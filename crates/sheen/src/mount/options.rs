@@ -66,8 +66,8 @@ enum Effect {
     Nothing,
 }
 
-/// What is mounted over the network at a boot may be so before its servers are. Each attempt asks for 15 s at most; with the waits between
-/// them all end before systemd's own limit for a mount (90 s).
+/// What is mounted over the network at a boot may be so before its servers are. Each attempt waits for 15 s at most, whomever it waits for; with the waits
+/// between them (6 s) all end before systemd's own limit for a mount (90 s).
 const NETDEV_RETRY_COUNT: u32 = 4;
 
 const ATIME: libc::c_ulong = libc::MS_NOATIME | libc::MS_STRICTATIME;

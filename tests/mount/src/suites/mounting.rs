@@ -44,6 +44,7 @@ static CASES: &[Case] = &[
     Case { name: "mount_helper", seconds: 90, run: mount_helper },
     Case { name: "a_mount_waits_for_its_servers", seconds: 120, run: before_servers },
     Case { name: "a_mount_waits_for_the_mdt_of_its_root", seconds: 180, run: before_mdt },
+    Case { name: "a_mount_names_the_mdt_of_its_directory", seconds: 180, run: before_mdt_of_directory },
     Case { name: "remount", seconds: 90, run: remount },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
@@ -405,6 +406,38 @@ fn remount(context: &Context) -> Result<()> {
     let said = remount("remount,flock")?;
     expect(said.is_success(), &format!("the option in force may be said again: {}", said.all()))?;
     stop(cluster)
+}
+
+/// The MDT on the way to the directory that is mounted is away, and that of the root is not.
+fn before_mdt_of_directory(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let shape = Shape { mdt_count: 2, ost_count: 1, is_split: true };
+    let cluster = Cluster::new(&context.options, &context.work, shape)?;
+    cluster.up()?;
+    cluster.sheen(&["lfs", "mkdir", "-i", "1", &cluster.mount.join("far").to_string_lossy()])?;
+    fs::create_dir_all(cluster.mount.join("far/one/two"))?;
+    write(&cluster.mount.join("far/one/two/file"), b"before")?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let (point, source) = (cluster.point("early")?, format!("{}/far/one/two", cluster.source()?));
+    let path = point.to_string_lossy().into_owned();
+    let transport = format!("transport={}", context.options.transport.word());
+    let mdt = cluster.targets()?.into_iter().find(|(name, _)| name == "MDT0001");
+    let (_, pid) = mdt.context("a second MDT")?;
+    sys::kill(pid, libc::SIGKILL)?;
+    let began = Instant::now();
+    let said = cluster.try_sheen(&["mount", &source, &path, "-o", &transport], COMMAND_LIMIT)?;
+    note(&format!("without MDT0001 {source} is given up after {} s", began.elapsed().as_secs()));
+    expect_eq(said.end.status_code(), Some(1), &said.all())?;
+    expect_eq(said.errors.lines().count(), 1, &said.errors)?;
+    expect(
+        said.errors.contains("MDT0001 at 127.0.0.1") && said.errors.contains("'far' of 'far/one/two'"),
+        &said.errors,
+    )?;
+    expect(sweep::mounts_under(&point).is_empty(), "nothing is mounted")?;
+    let mut command = cluster.command();
+    command.args(["mount", &source, &path, "-o", &format!("{transport},retry=30")]);
+    let mut early = command.stderr(std::process::Stdio::null()).spawn()?;
+    end_wait(&cluster, &mut early, &point)
 }
 
 /// umount(8) returns when everything is on the disk: the power goes in the next moment, and nothing is missing.
