@@ -155,6 +155,11 @@ const TABLE: &[(&str, Effect, &str)] = &[
     ("noauto", Effect::Nothing, ""),
     ("nofail", Effect::Nothing, ""),
     ("nouser", Effect::Nothing, ""),
+    // Who may mount is decided by mount(8), which says noexec, nosuid and nodev besides where these mean that.
+    ("user", Effect::Nothing, ""),
+    ("users", Effect::Nothing, ""),
+    ("owner", Effect::Nothing, ""),
+    ("group", Effect::Nothing, ""),
     ("acl", Effect::Nothing, ""),
     ("allow_other", Effect::Nothing, ""),
     ("default_permissions", Effect::Nothing, ""),
@@ -175,8 +180,18 @@ const EXCLUSIVE: &[&[&str]] = &[
 
 /// Words that begin like this say nothing to us: notes for others (one is our own to umount(8)), and what the kernel lists of every FUSE mount, which mount(8)
 /// hands back at a remount.
-const IGNORED: &[&str] =
-    &["x-", "comment=", "uhelper=", "fd=", "rootmode=", "user_id=", "group_id=", "max_read=", "blksize="];
+const IGNORED: &[&str] = &[
+    "x-",
+    "comment=",
+    "user=",
+    "uhelper=",
+    "fd=",
+    "rootmode=",
+    "user_id=",
+    "group_id=",
+    "max_read=",
+    "blksize=",
+];
 
 impl Choices {
     /// Reads `-o` options.

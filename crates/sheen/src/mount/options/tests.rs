@@ -54,6 +54,12 @@ fn what_fstab_and_the_kernel_add_is_taken() {
     let table = "defaults,_netdev,nofail,x-systemd.requires=net,user_id=0,group_id=0,blksize=4096";
     let usual = Choices { retry_count: NETDEV_RETRY_COUNT, ..Choices::default() };
     assert_eq!(parse(table).unwrap(), usual);
+    for word in ["user", "users", "owner", "group", "user=somebody"] {
+        assert_eq!(parse(word).unwrap(), Choices::default(), "{word}");
+        // As mount(8) hands it on, with what it implies.
+        let flags = parse(&format!("noexec,nosuid,nodev,{word},exec")).unwrap().flags;
+        assert_eq!(flags, libc::MS_NOSUID | libc::MS_NODEV, "{word}");
+    }
 }
 
 #[test]
