@@ -223,15 +223,30 @@ fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
     bail!("find ended {TRIES} times before the servers were dead")
 }
 
+/// Who leaves the shell boots, once there are servers, and a network: the node's is taken away meanwhile, as if it had never come.
 fn no_server(bed: &Bed) -> Result<()> {
-    let nobody = bed.servers.image_of_nobody("node")?;
-    let words = format!("sheenroot={nobody} sheenopts=retry=1");
-    let mut node = bed.machine.start("no-server", &words, &Extras::default())?;
+    bed.servers.kill(servers::ALL)?;
+    let given_up = without_servers(bed);
+    bed.servers.restart(servers::ALL)?;
+    let mut node = given_up?;
+    node.type_line("exit")?;
+    node.log_in(bed.limit)?;
+    ensure!(
+        node.status("grep '^IPV4ADDR=.*[1-9]' /run/net-*.conf", bed.limit)? == 0,
+        "the network was not configured anew"
+    );
+    Ok(())
+}
+
+/// A node in the shell of its initramfs.
+fn without_servers(bed: &Bed) -> Result<Node> {
+    let mut node = bed.boot_with("no-server", "sheenopts=retry=1", &Extras::default())?;
     node.wait_for("cannot be mounted; the reason stands above", bed.limit)?;
     node.wait_for("There is no root on SheenFS", bed.limit)?;
     node.wait_for("(initramfs)", bed.limit)?;
     ensure!(node.status("test -x /usr/bin/sheen", bed.limit)? == 0, "the shell has no client");
-    Ok(())
+    node.ask("for conf in /run/net-*.conf; do echo IPV4ADDR=0.0.0.0 >$conf; done", bed.limit)?;
+    Ok(node)
 }
 
 fn clock_years_behind(bed: &Bed) -> Result<()> {
@@ -342,3 +357,6 @@ struct Root {
     kernel: PathBuf,
     initramfs: PathBuf,
 }
+
+#[cfg(test)]
+mod tests;

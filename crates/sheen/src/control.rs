@@ -307,6 +307,9 @@ pub struct MountStatus {
     /// Its own options in force; those of mount(2) are in the kernel's table.
     #[serde(default)]
     pub options: Vec<String>,
+    /// The same when it was mounted: a parameter may have changed one since, and its line in /etc/fstab stays what it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options_at_start: Vec<String>,
     /// Targets in use whose sessions do not work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unheard: Vec<Unheard>,
@@ -602,6 +605,12 @@ impl MountStatus {
     /// Whether it is mounted there now.
     pub fn is_on(&self, path: &Path) -> bool {
         self.path == path && !self.is_detached
+    }
+
+    /// Whether a remount may say this word of ours: it changes none of them.
+    pub fn is_in_force(&self, word: &str) -> bool {
+        word == "transport=auto"
+            || self.options.iter().chain(&self.options_at_start).any(|known| known == word)
     }
 }
 

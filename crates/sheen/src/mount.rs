@@ -40,6 +40,7 @@ use translate::Shape;
 use unsaved::Unsaved;
 use wire::Life;
 
+pub use root::Awaited;
 pub use translate::STATFS_BLOCK_BYTES;
 
 /// Calls of the process itself have this bit; the kernel's numbers do not.
@@ -59,12 +60,10 @@ pub struct Surroundings {
     pub nid: String,
     /// `NID:/FSNAME` as the kernel's table has it, by which others find this mount: with `:` for the `,` of what was given.
     pub source: String,
-    /// Directory of the file system to mount; empty for its root.
-    pub subdir: String,
     /// That somebody else keeps.
     pub identity: Option<Identity>,
-    /// Nothing is mounted before the MDT of the root is there.
-    pub is_mdt_awaited: bool,
+    /// Nothing is mounted before the MDT of the root is there. `None`: it is served by this process, or others that are may not end for want of it.
+    pub awaited: Option<Awaited>,
     /// Called once, when the mount is gone and everything of it is finished.
     pub on_end: Box<dyn FnOnce(&Path) + Send>,
 }
@@ -205,7 +204,7 @@ impl Mount {
             endpoint,
             is_given_up: AtomicBool::new(false),
         });
-        if let Err(error) = mount.serve(session, &with.subdir, with.is_mdt_awaited) {
+        if let Err(error) = mount.serve(session, with.awaited.as_ref()) {
             // What was looked up on the way has left locks, for which others would wait.
             let is_unanswered = error.is::<Unanswered>() || error.is::<Ended>();
             mount.is_given_up.store(is_unanswered, Ordering::Release);
@@ -230,11 +229,14 @@ impl Mount {
     }
 
     /// Finds what is to be the root, and serves. After an error the kernel has the mount no longer.
-    fn serve(&self, mut session: Session, subdir: &str, is_mdt_awaited: bool) -> Result<()> {
-        if is_mdt_awaited {
-            root::wait_for_mdt(&self.owner, &self.shared)?;
-        }
-        let root = root::find(&self.owner, &self.shared, subdir)?;
+    fn serve(&self, mut session: Session, awaited: Option<&Awaited>) -> Result<()> {
+        let root = match awaited {
+            Some(awaited) => {
+                root::wait_for_mdt(&self.owner, &self.shared, awaited.until)?;
+                root::find(&self.owner, &self.shared, awaited)?
+            }
+            None => client::ROOT_NODE,
+        };
         assert!(self.shared.root.set(root).is_ok(), "the root is set once");
         self.owner.with(|client| client.set_root(root));
         let handler = Arc::clone(&self.shared);
@@ -376,6 +378,11 @@ impl Mount {
     pub fn options(&self) -> Vec<String> {
         let choices = Choices { is_statfs_lazy: self.is_statfs_lazy(), ..self.choices.clone() };
         choices.shown(self.transport)
+    }
+
+    /// The same when it was mounted.
+    pub fn options_at_start(&self) -> Vec<String> {
+        self.choices.shown(self.transport)
     }
 }
 

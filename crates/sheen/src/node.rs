@@ -11,7 +11,7 @@ use crate::control::{Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::failover::Failover;
 use crate::mount::options::Choices;
 use crate::mount::unsaved::{self, Patience, Silence};
-use crate::mount::{Mount, Surroundings};
+use crate::mount::{Awaited, Mount, Surroundings};
 use crate::served::Record;
 use crate::target_dir::TargetDir;
 use crate::targets::{self, InEtcd, Target, Targets};
@@ -190,7 +190,7 @@ impl Node {
         path: &Path,
         choices: &Choices,
         source: String,
-        subdir: &str,
+        awaited: Option<Awaited>,
         identity: Option<Identity>,
     ) -> Result<()> {
         let (config, told) = self.told().context("the file system is not known yet")?;
@@ -202,10 +202,8 @@ impl Node {
             nid: self.own_nid(),
             // A comma stands between options there.
             source: source.replace(',', ":"),
-            subdir: subdir.to_owned(),
             identity,
-            // Those that are served here are not to end because another one is not there yet.
-            is_mdt_awaited: self.targets.is_empty(),
+            awaited,
             on_end: Box::new(move |path| node.on_mount_end(path)),
         };
         let mount = Mount::start(path, choices, with)?;
@@ -347,6 +345,7 @@ impl Node {
             transport: mount.transport.to_owned(),
             is_detached: mount.is_detached(),
             options: mount.options(),
+            options_at_start: mount.options_at_start(),
             unheard: mount.unheard(),
             pid: 0,
         });

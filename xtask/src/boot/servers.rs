@@ -104,18 +104,10 @@ impl Servers {
         format!("{}:/{FSNAME}/images/{name}", self.nid())
     }
 
-    /// The same at a port where nobody listens.
-    pub fn image_of_nobody(&self, name: &str) -> Result<String> {
-        Ok(format!("{}:/{FSNAME}/images/{name}", self.nid_of_nobody()?))
-    }
-
     /// The same at two NIDs, at the first of which nobody listens.
     pub fn image_at_two_nids(&self, name: &str) -> Result<String> {
-        Ok(format!("{}:{}", self.nid_of_nobody()?, self.image(name)))
-    }
-
-    fn nid_of_nobody(&self) -> Result<String> {
-        Ok(self.nid_at(TcpListener::bind((self.host, 0))?.local_addr()?.port()))
+        let nobody = self.nid_at(TcpListener::bind((self.host, 0))?.local_addr()?.port());
+        Ok(format!("{nobody}:{}", self.image(name)))
     }
 
     /// Copies a root into a new image.

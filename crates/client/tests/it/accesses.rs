@@ -216,6 +216,30 @@ fn a_listing_counts_for_the_directory() {
     assert!(seen(&mut world, directory).atime > before);
 }
 
+#[test]
+fn a_second_listing_counts_with_strictatime_only() {
+    for (rule, is_counted) in [(AccessRule::Relative, false), (AccessRule::Always, true)] {
+        let (mut world, _) = world();
+        let directory = world.mkdir(0, TOP, "d");
+        set_rule(&mut world, 1, rule);
+        world.lookup(1, TOP, "d").expect("it is there");
+        let list = |world: &mut World| {
+            world.names(1, directory);
+            let read = world.attr(1, directory).atime;
+            // With a ping the MDT is told.
+            world.pass(Duration::from_secs(10));
+            (read, world.attr(0, directory).atime)
+        };
+        let first = list(&mut world);
+        let second = list(&mut world);
+        assert_eq!((second.0 > first.0, second.1 > first.1), (is_counted, is_counted), "{rule:?}");
+        // What is made in it is a change.
+        world.mkdir(0, directory, "e");
+        world.pass(Duration::from_secs(1));
+        assert!(list(&mut world).1 > second.1, "{rule:?}");
+    }
+}
+
 /// The second of them is answered from what this mount knows, and nothing else goes to the MDT.
 fn listed_twice(world: &mut World) -> u64 {
     let directory = world.mkdir(0, TOP, "d");

@@ -169,17 +169,17 @@ pub fn run(options: &Ab) -> Result<()> {
     }
     sys::outlive_readers();
     interrupt::arm()?;
-    let (mut of_a, mut of_b) = (Samples::of(&phases), Samples::of(&phases));
-    let side_count = 1 + usize::from(b.is_some());
-    let phase_count = options.rounds as usize * side_count * plan.phases().len();
+    let of_one = |name, config| Side { name, config, samples: Samples::of(&phases) };
+    let sides: Vec<Side> = [Some(of_one("A", a)), b.map(|b| of_one("B", b))].into_iter().flatten().collect();
+    let names: Vec<&str> = sides.iter().map(|side| side.name).collect();
+    let phase_count = options.rounds as usize * sides.len() * plan.phases().len();
     let name = format!("ab {}", plan.kind.word());
     let progress = Progress::begin(name, "phases", Goal::items(phase_count as u64));
-    for number in 1..=options.rounds {
-        of_a.measure((&plan, &progress), options, &a).with_context(|| format!("round {number}, A"))?;
-        if let Some(b) = &b {
-            of_b.measure((&plan, &progress), options, b).with_context(|| format!("round {number}, B"))?;
-        }
-    }
+    let mut measured = Measured { options, plan: &plan, progress: &progress, sides };
+    alternate(&names, options.rounds, &mut measured)?;
+    let mut samples = measured.sides.into_iter().map(|side| side.samples);
+    let mut next = || samples.next().unwrap_or_else(|| Samples::of(&phases));
+    let (of_a, of_b) = (next(), next());
     drop(progress);
     let report = report(options, &phases, &of_a, &of_b, stored.as_ref())?;
     // What the rounds have found does not depend on a disk that is full by now.
@@ -228,6 +228,81 @@ fn chosen(plan: &Plan, only: &[String]) -> Result<Vec<Phase>> {
     Ok(all.into_iter().filter(is_chosen).collect())
 }
 
+/// What a round of one side is made of.
+trait Rounds {
+    type Mounted;
+
+    fn mount(&mut self, side: usize) -> Result<Self::Mounted>;
+    fn empty_caches(&mut self) -> Result<()>;
+    fn measure(&mut self, side: usize, mounted: &Self::Mounted) -> Result<()>;
+    fn unmount(&mut self, mounted: Self::Mounted) -> Result<()>;
+}
+
+/// The sides in turn, each time with new mounts and empty caches.
+fn alternate(names: &[&str], round_count: u32, rounds: &mut impl Rounds) -> Result<()> {
+    let mut once = |side| {
+        let mounted = rounds.mount(side)?;
+        rounds.empty_caches()?;
+        rounds.measure(side, &mounted)?;
+        rounds.unmount(mounted)
+    };
+    for number in 1..=round_count {
+        for (side, name) in names.iter().enumerate() {
+            once(side).with_context(|| format!("round {number}, {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+struct Measured<'a> {
+    options: &'a Ab,
+    plan: &'a Plan,
+    progress: &'a Progress,
+    sides: Vec<Side>,
+}
+
+struct Side {
+    name: &'static str,
+    config: Config,
+    samples: Samples,
+}
+
+impl Measured<'_> {
+    fn side(&mut self, index: usize) -> Result<&mut Side> {
+        self.sides.get_mut(index).context("there is no such side")
+    }
+}
+
+impl Rounds for Measured<'_> {
+    /// The place is gone before its mounts are.
+    type Mounted = (Place, Mounts);
+
+    fn mount(&mut self, side: usize) -> Result<(Place, Mounts)> {
+        let (options, plan) = (self.options, self.plan);
+        let mounts = Mounts::start(&options.source, options.mounts, &self.side(side)?.config)?;
+        let mut place = Place::new(mounts.first())?;
+        place.seen_through = mounts.points().to_vec();
+        place.fill(plan)?;
+        Ok((place, mounts))
+    }
+
+    fn empty_caches(&mut self) -> Result<()> {
+        if self.plan.is_cold { make_cold(None) } else { Ok(()) }
+    }
+
+    fn measure(&mut self, side: usize, (place, _): &(Place, Mounts)) -> Result<()> {
+        let (plan, procs) = (self.plan, self.options.mounts * self.options.procs);
+        let samples = rounds::any_round(plan, procs, place, self.progress)?;
+        self.side(side)?.samples.add(plan, samples);
+        Ok(())
+    }
+
+    fn unmount(&mut self, (place, mounts): (Place, Mounts)) -> Result<()> {
+        drop(place);
+        mounts.end()
+    }
+}
+
 /// What was measured of one side, by phase.
 struct Samples(Vec<(&'static str, Vec<Sample>)>);
 
@@ -236,24 +311,13 @@ impl Samples {
         Samples(phases.iter().map(|phase| (phase.name, Vec::new())).collect())
     }
 
-    /// One round of one side, with mounts of its own.
-    fn measure(&mut self, (plan, progress): (&Plan, &Progress), options: &Ab, config: &Config) -> Result<()> {
-        let mounts = Mounts::start(&options.source, options.mounts, config)?;
-        let mut place = Place::new(mounts.first())?;
-        place.seen_through = mounts.points().to_vec();
-        place.fill(plan)?;
-        if plan.is_cold {
-            make_cold(None)?;
-        }
-        let samples = rounds::any_round(plan, options.mounts * options.procs, &place, progress)?;
+    /// Those of one round.
+    fn add(&mut self, plan: &Plan, samples: Vec<Sample>) {
         for (phase, sample) in plan.phases().iter().zip(samples) {
             if let Some((_, all)) = self.0.iter_mut().find(|(name, _)| *name == phase.name) {
                 all.push(sample);
             }
         }
-        // Before its mounts are gone.
-        drop(place);
-        mounts.end()
     }
 
     fn all(&self, phase: &str) -> &[Sample] {
@@ -311,12 +375,17 @@ fn report(
 
 fn to_text(report: &Report) -> String {
     let mut text = String::new();
-    let Report { workload, mounts, procs, rounds, machine, .. } = report;
+    let Report { workload, mounts, procs, machine, .. } = report;
     // Writing to memory cannot fail.
-    let _ = writeln!(text, "{workload}, n={rounds}, {mounts} mounts with {procs} processes each, {machine}");
-    let named = |config: &str| if config.is_empty() { "defaults".to_owned() } else { config.to_owned() };
+    let _ = writeln!(text, "{workload}, {mounts} mounts with {procs} processes each, {machine}");
     let other = if report.is_against_baseline { "baseline" } else { "B" };
-    let _ = writeln!(text, "A: {}\n{other}: {}", named(&report.a), named(&report.b));
+    // A baseline may have had more rounds, or fewer.
+    let n = |of: fn(&Compared) -> &Summary| report.phases.first().map_or(0, |compared| of(compared).n);
+    let sides = [("A", &report.a, n(|compared| &compared.a)), (other, &report.b, n(|compared| &compared.b))];
+    for (name, config, n) in sides {
+        let config = if config.is_empty() { "defaults" } else { config };
+        let _ = writeln!(text, "{name}: {config}, n={n}");
+    }
     let _ = writeln!(
         text,
         "{:<20} {:>11} {:>7} {:>11} {:>7} {:<6} {:>9} {:>21}",

@@ -59,6 +59,7 @@ fn nids_are_those_of_servers_and_of_clients_on_their_way() {
         transport: "dev".to_owned(),
         is_detached: false,
         options: Vec::new(),
+        options_at_start: Vec::new(),
         unheard: Vec::new(),
         pid: 7,
     };

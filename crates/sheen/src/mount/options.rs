@@ -66,8 +66,8 @@ enum Effect {
     Nothing,
 }
 
-/// What is mounted over the network at a boot may be so before its servers are. Each attempt asks for 15 s at most; with the waits between
-/// them all end before systemd's own limit for a mount (90 s).
+/// What is mounted over the network at a boot may be so before its servers are. Each attempt waits for 15 s at most, whomever it waits for; with the waits
+/// between them (6 s) all end before systemd's own limit for a mount (90 s).
 const NETDEV_RETRY_COUNT: u32 = 4;
 
 const ATIME: libc::c_ulong = libc::MS_NOATIME | libc::MS_STRICTATIME;
@@ -155,6 +155,11 @@ const TABLE: &[(&str, Effect, &str)] = &[
     ("noauto", Effect::Nothing, ""),
     ("nofail", Effect::Nothing, ""),
     ("nouser", Effect::Nothing, ""),
+    // Who may mount is decided by mount(8), which says noexec, nosuid and nodev besides where these mean that.
+    ("user", Effect::Nothing, ""),
+    ("users", Effect::Nothing, ""),
+    ("owner", Effect::Nothing, ""),
+    ("group", Effect::Nothing, ""),
     ("acl", Effect::Nothing, ""),
     ("allow_other", Effect::Nothing, ""),
     ("default_permissions", Effect::Nothing, ""),
@@ -175,8 +180,18 @@ const EXCLUSIVE: &[&[&str]] = &[
 
 /// Words that begin like this say nothing to us: notes for others (one is our own to umount(8)), and what the kernel lists of every FUSE mount, which mount(8)
 /// hands back at a remount.
-const IGNORED: &[&str] =
-    &["x-", "comment=", "uhelper=", "fd=", "rootmode=", "user_id=", "group_id=", "max_read=", "blksize="];
+const IGNORED: &[&str] = &[
+    "x-",
+    "comment=",
+    "user=",
+    "uhelper=",
+    "fd=",
+    "rootmode=",
+    "user_id=",
+    "group_id=",
+    "max_read=",
+    "blksize=",
+];
 
 impl Choices {
     /// Reads `-o` options.
@@ -258,7 +273,7 @@ impl Choices {
             if self.has_user_xattrs { "user_xattr" } else { "nouser_xattr" },
         ];
         words.extend(self.is_mmap_relaxed.then_some("mmap=relaxed"));
-        words.extend(self.are_names_uncached.then_some("names=uncached"));
+        words.push(if self.are_names_uncached { "names=uncached" } else { "names=cached" });
         let transport = format!("transport={transport}");
         words.into_iter().map(str::to_owned).chain([transport]).collect()
     }

@@ -1,6 +1,6 @@
 //! The end of a mount: what is waited for, what is given up, and who keeps it.
 
-use super::unsaved::{Patience, Silence, Unsaved, Watch};
+use super::unsaved::{Patience, Silence, Unsaved, Watch, once_more};
 use super::{FINISH_TIMEOUT, Mount, begin, lock};
 use crate::control::{Leave, Say};
 use crate::{in_use, mount_table};
@@ -40,21 +40,23 @@ impl Mount {
     /// # Errors
     /// A target fails, or has been silent for too long (`Silence`).
     pub fn sync(&self, patience: Patience, say: &Say<'_>) -> Result<()> {
-        match self.sync_once(patience, say) {
-            Err(error) if !error.is::<Silence>() && !self.is_destroyed() => {
-                say(&format!("{error:#}; once more"));
-                self.sync_once(patience, say)
-            }
-            synced => synced,
-        }
+        self.sync_under(&mut Watch::new(patience, net::clock::now().time), say)
     }
 
-    fn sync_once(&self, patience: Patience, say: &Say<'_>) -> Result<()> {
-        let answer = begin(&self.owner, &self.shared, Call::SyncAll);
-        let synced = self.wait_heard(&answer, patience, say)?;
-        let synced = synced.with_context(|| format!("the mount {} has ended", self.path.display()))?;
-        let failed = synced.err().map(io::Error::from_raw_os_error);
-        failed.map_or(Ok(()), |error| Err(error).context(format!("sync of {}", self.path.display())))
+    fn sync_under(&self, watch: &mut Watch, say: &Say<'_>) -> Result<()> {
+        once_more(
+            watch,
+            || self.is_destroyed(),
+            say,
+            |watch| {
+                let answer = begin(&self.owner, &self.shared, Call::SyncAll);
+                let synced = self.wait_heard(&answer, watch, say)?;
+                let synced =
+                    synced.with_context(|| format!("the mount {} has ended", self.path.display()))?;
+                let failed = synced.err().map(io::Error::from_raw_os_error);
+                failed.map_or(Ok(()), |error| Err(error).context(format!("sync of {}", self.path.display())))
+            },
+        )
     }
 
     /// What comes, for as long as the servers are heard; `None` when it will not come.
@@ -64,18 +66,17 @@ impl Mount {
     fn wait_heard<T>(
         &self,
         answer: &Receiver<T>,
-        patience: Patience,
+        watch: &mut Watch,
         say: &Say<'_>,
     ) -> Result<Option<T>, Silence> {
-        let (start, mut watch) = (Instant::now(), Watch::new(patience));
-        let mut notes_after = NOTE_INTERVAL;
+        let (start, mut notes_after) = (Instant::now(), NOTE_INTERVAL);
         loop {
             match answer.recv_timeout(SYNC_INTERVAL) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let targets = self.with_client(|client| watch.given_up(client));
+            let targets = self.with_client(|client| watch.given_up(client, net::clock::now().time));
             if !targets.is_empty() {
                 return Err(Silence { targets, mount: self.path.display().to_string() });
             }
@@ -189,9 +190,10 @@ impl Mount {
 
     /// As `sync`, and what programs have changed through mappings, of which nobody has told us.
     fn flush(&self, patience: Patience, say: &Say<'_>) -> Result<()> {
-        self.sync(patience, say)?;
-        match self.wait_heard(&self.write_pages(), patience, say)? {
-            Some(Ok(())) => self.sync(patience, say),
+        let watch = &mut Watch::new(patience, net::clock::now().time);
+        self.sync_under(watch, say)?;
+        match self.wait_heard(&self.write_pages(), watch, say)? {
+            Some(Ok(())) => self.sync_under(watch, say),
             Some(Err(error)) => Err(error).with_context(|| format!("cannot flush {}", self.path.display())),
             None => bail!("what was changed through mappings of {} is not written", self.path.display()),
         }

@@ -1,9 +1,11 @@
 //! What the servers of a mount do not have yet, and whether they answer: when an unmount waits, and what it says of what is lost.
 
-use base::TargetId;
+use crate::control::Say;
+use anyhow::Result;
+use base::{TargetId, Time};
 use client::Client;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// For an unmount whose servers are gone, the end of the process included: all of it is over in ten seconds. Who lives and has a slow
 /// disk answers pings meanwhile, of which there is one in five seconds at least.
@@ -40,17 +42,18 @@ fn does(targets: &[String]) -> &'static str {
     if targets.len() == 1 { "does not answer" } else { "do not answer" }
 }
 
-/// Watches the targets of a mount from its making on.
+/// Watches the targets of a mount from its making on. All that is waited for one after the other is waited for under one watch: so whoever is
+/// silent costs it once.
 pub struct Watch {
     patience: Patience,
-    began: base::Time,
+    began: Time,
     /// Some session was not whole at each look since then.
-    broken_since: Option<Instant>,
+    broken_since: Option<Time>,
 }
 
 impl Watch {
-    pub fn new(patience: Patience) -> Watch {
-        Watch { patience, began: net::clock::now().time, broken_since: None }
+    pub fn new(patience: Patience, now: Time) -> Watch {
+        Watch { patience, began: now, broken_since: None }
     }
 
     /// Targets that a call waits for and that have no session now.
@@ -60,8 +63,7 @@ impl Watch {
 
     /// Whom it need not wait for any longer: targets that have said nothing for so long, or that answer and have made no session for so
     /// long.
-    pub fn given_up(&mut self, client: &Client) -> Vec<String> {
-        let now = net::clock::now().time;
+    pub fn given_up(&mut self, client: &Client, now: Time) -> Vec<String> {
         let heard = |status: &client::TargetStatus| status.last_contact.unwrap_or(self.began).max(self.began);
         let silent = named(client, |status| now.since(heard(status)) >= self.patience.silence);
         if !silent.is_empty() {
@@ -72,8 +74,27 @@ impl Watch {
             self.broken_since = None;
             return broken;
         }
-        let since = self.broken_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.patience.session { broken } else { Vec::new() }
+        let since = *self.broken_since.get_or_insert(now);
+        if now.since(since) >= self.patience.session { broken } else { Vec::new() }
+    }
+}
+
+/// Does what has failed once more, unless it was silence or all is over.
+///
+/// # Errors
+/// Those of the last time.
+pub fn once_more(
+    watch: &mut Watch,
+    is_over: impl Fn() -> bool,
+    say: &Say<'_>,
+    mut attempt: impl FnMut(&mut Watch) -> Result<()>,
+) -> Result<()> {
+    match attempt(watch) {
+        Err(error) if !error.is::<Silence>() && !is_over() => {
+            say(&format!("{error:#}; once more"));
+            attempt(watch)
+        }
+        done => done,
     }
 }
 
@@ -130,3 +151,6 @@ impl fmt::Display for Unsaved {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

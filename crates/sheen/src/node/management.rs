@@ -385,14 +385,14 @@ impl Node {
     }
 
     /// Waits until the file system is known, with a first metadata and object target.
-    pub(super) fn wait_mountable(&self, fsname: &str) -> Result<()> {
+    pub(super) fn wait_mountable(&self, fsname: &str, until: Instant) -> Result<()> {
         let has = |known: &Known, kind| {
             known.config.as_ref().is_some_and(|config| config.of_kind(kind).next().is_some())
         };
         let is_unknown = |known: &Known| known.unknown_count >= self.mgs_addresses.len().max(1);
         let is_done =
             |known: &Known| is_unknown(known) || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
-        let known = self.wait_at_start(CONFIG_TIMEOUT, is_done)?;
+        let known = self.wait_at_start(until.saturating_duration_since(Instant::now()), is_done)?;
         let mgs = self.mgs_nids().join(":");
         if is_unknown(&known) || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
             bail!("the management server at {mgs} knows no file system '{fsname}'; check the name");

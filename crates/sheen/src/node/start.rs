@@ -5,6 +5,7 @@ use super::{Node, lock, registration};
 use crate::cluster::Identity;
 use crate::daemon::{self, Ready};
 use crate::failover::{self, Failover};
+use crate::mount::Awaited;
 use crate::mount::options::{self, Choices};
 use crate::nid::{self, Source};
 use crate::served::Record;
@@ -27,6 +28,8 @@ const TELL_DEPARTED_COUNT: u32 = 5;
 /// How often it looks for such clients, and while a target recovers.
 const DEPARTED_INTERVAL: Duration = Duration::from_secs(1);
 const RECOVERING_INTERVAL: Duration = Duration::from_millis(200);
+/// How long an attempt to mount waits, for the management server, the MDT of the root and all MDTs on the way to a SUBDIR together.
+const ATTEMPT_LIMIT: Duration = CONFIG_TIMEOUT;
 /// The longest wait between two attempts to mount is two to this power, in seconds.
 const RETRY_SHIFT_MAX: u32 = 5;
 /// More are hardly busy at a time: what they do for one target they do one after the other.
@@ -93,8 +96,7 @@ fn check_unchanged(path: &Path, words: &[&str]) -> Result<()> {
     let processes = control::processes();
     let mut mounts = processes.iter().flat_map(|process| &process.mounts);
     let Some(mount) = mounts.find(|mount| mount.is_on(path)) else { return Ok(()) };
-    let in_force = |word: &str| word == "transport=auto" || mount.options.iter().any(|known| known == word);
-    match words.iter().find(|word| !in_force(word)) {
+    match words.iter().find(|word| !mount.is_in_force(word)) {
         Some(word) => bail!(
             "'{word}' cannot be changed while {} is mounted; unmount it and mount it anew",
             path.display()
@@ -229,7 +231,8 @@ fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
             let Some(path) = &arguments.mount else { return Ok(()) };
             let choices = Choices { transport: arguments.transport, ..Choices::default() };
             let source = format!("{}:/{fsname}", node.mgs_nids().join(":"));
-            node.add_mount(path, &choices, source, "", arguments.background.identity)
+            // What is served here is not to end because another one is not there yet.
+            node.add_mount(path, &choices, source, None, arguments.background.identity)
         };
         return Ok((node, Box::new(rest)));
     }
@@ -363,16 +366,18 @@ fn start_mounting<'a>(
     path: &'a Path,
     choices: &'a Choices,
 ) -> Result<(Arc<Node>, Rest<'a>)> {
+    let until = Instant::now() + ATTEMPT_LIMIT;
     let (router, timer) = (Router::new(), Timer::start());
     let cluster_dir = arguments.background.cluster_dir.clone();
     let node =
         Node::new(router, timer, Targets::default(), false, Vec::new(), cluster_dir, source.mgs.clone());
     node.start_applying()?;
     node.follow_config(&source.fsname, Vec::new());
-    let rest = |node: &Arc<Node>| {
-        node.wait_mountable(&source.fsname)?;
+    let rest = move |node: &Arc<Node>| {
+        node.wait_mountable(&source.fsname, until)?;
+        let awaited = Awaited { subdir: source.subdir.clone(), until };
         let identity = arguments.background.identity;
-        node.add_mount(path, choices, arguments.source.clone(), &source.subdir, identity)
+        node.add_mount(path, choices, arguments.source.clone(), Some(awaited), identity)
     };
     Ok((node, Box::new(rest)))
 }

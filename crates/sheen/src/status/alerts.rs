@@ -212,23 +212,76 @@ fn place_of(unheard: &Unheard) -> String {
     format!("{} at {} (for {} s)", unheard.target, unheard.nids.join(", "), unheard.seconds)
 }
 
+/// Targets by name, each with what is known of where it is and for how long it was not heard.
+type Missed = BTreeMap<String, Option<Unheard>>;
+
+/// Mounts that miss the same targets.
+#[derive(Default)]
+struct Group {
+    mounts: Vec<String>,
+    missed: Missed,
+}
+
+impl Group {
+    fn add(&mut self, mounts: Vec<String>, missed: Missed) {
+        self.mounts.extend(mounts);
+        for (target, unheard) in missed {
+            let longest = self.missed.entry(target).or_default();
+            let seconds = |unheard: &Option<Unheard>| unheard.as_ref().map(|unheard| unheard.seconds);
+            if seconds(&unheard) >= seconds(longest) {
+                *longest = unheard;
+            }
+        }
+    }
+
+    fn alert(&self, one: &str, many: &str, fix: impl FnOnce(&str) -> String) -> Alert {
+        let place = |(target, unheard): (&String, &Option<Unheard>)| {
+            unheard.as_ref().map_or_else(|| target.clone(), place_of)
+        };
+        let places: Vec<String> = self.missed.iter().map(place).collect();
+        let verb = if self.mounts.len() == 1 { one } else { many };
+        let text = format!("{} {verb} {}", listed(&self.mounts), listed(&places));
+        Alert::new(text, fix(self.mounts.first().map_or("", String::as_str)))
+    }
+}
+
+/// Mounts with the targets that each misses. What many of them miss is said once; so is what they miss where each misses something else.
+fn grouped(missed: impl Iterator<Item = (String, Missed)>) -> Vec<Group> {
+    let mut groups: BTreeMap<Vec<String>, Group> = BTreeMap::new();
+    for (mount, missed) in missed.filter(|(_, missed)| !missed.is_empty()) {
+        groups.entry(missed.keys().cloned().collect()).or_default().add(vec![mount], missed);
+    }
+    let groups: Vec<Group> = groups.into_values().collect();
+    if groups.len() <= SHOWN_MAX {
+        return groups;
+    }
+    let mut all = Group::default();
+    groups.into_iter().for_each(|group| all.add(group.mounts, group.missed));
+    vec![all]
+}
+
 /// Targets whose connections stand, and that answer nothing. Of one here whose process is silent that is said already.
 fn of_overdue(report: &Report) -> Vec<Alert> {
     let is_known = |name: &str| {
         report.targets.iter().any(|target| target.name() == name && target.status.state != ACTIVE)
     };
-    let alert = |mount: &MountStatus| {
+    let overdue = report.mounts.iter().map(|mount| {
         let is_overdue = |unheard: &&Unheard| unheard.is_connected && !is_known(&unheard.target);
-        let overdue: Vec<String> = mount.unheard.iter().filter(is_overdue).map(place_of).collect();
-        let path = mount.path.display();
-        let text = format!("{path} waits for {}, connected, without any answer", listed(&overdue));
-        let fix = format!(
+        let missed = mount.unheard.iter().filter(is_overdue);
+        let missed = missed.map(|unheard| (unheard.target.clone(), Some(unheard.clone())));
+        (mount.path.display().to_string(), missed.collect())
+    });
+    let fix = |path: &str| {
+        format!(
             "look: sheen health {path}; on its server: sheen status (is its process stopped? does its device stand still?); else look at \
              the network between"
-        );
-        (!overdue.is_empty()).then(|| Alert::new(text, fix))
+        )
     };
-    report.mounts.iter().filter_map(alert).collect()
+    let alert = |group: Group| {
+        let Alert { text, fix } = group.alert("waits for", "wait for", fix);
+        Alert::new(format!("{text}, connected, without any answer"), fix)
+    };
+    grouped(overdue).into_iter().map(alert).collect()
 }
 
 /// Targets that MDTs here call and do not hear. Of one here that does not work that is said already.
@@ -255,7 +308,7 @@ fn of_peers(report: &Report) -> Vec<Alert> {
 /// Targets elsewhere that mounts of this machine do not reach. What is known of a target here is said already.
 fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
     let is_known = |name: &str| report.targets.iter().any(|target| target.name() == name);
-    let mut without: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut without: BTreeMap<String, Missed> = BTreeMap::new();
     for (labels, works) in figures.all("sheen_mount_session") {
         let [fsname, mount, target] = labels else { continue };
         let is_shown =
@@ -264,20 +317,16 @@ fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
         if works != 0.0 || is_known(target) {
             continue;
         }
-        match status.unheard.iter().find(|unheard| unheard.target == *target) {
-            Some(unheard) if unheard.is_connected => {}
-            Some(unheard) => without.entry(mount).or_default().push(place_of(unheard)),
-            None => without.entry(mount).or_default().push(target.clone()),
+        let unheard = status.unheard.iter().find(|unheard| unheard.target == *target);
+        if unheard.is_none_or(|unheard| !unheard.is_connected) {
+            without.entry(mount.clone()).or_default().insert(target.clone(), unheard.cloned());
         }
     }
-    let alert = |(mount, targets): (&str, Vec<String>)| {
-        let text = format!("{mount} has no session with {}", listed(&targets));
-        Alert::new(
-            text,
-            format!("look which and why: sheen health {mount}; start on their servers: sheen serve DIR"),
-        )
+    let fix = |mount: &str| {
+        format!("look which and why: sheen health {mount}; start on their servers: sheen serve DIR")
     };
-    without.into_iter().map(alert).collect()
+    let groups = grouped(without.into_iter()).into_iter();
+    groups.map(|group| group.alert("has no session with", "have no session with", fix)).collect()
 }
 
 /// Targets on one device are full together.
@@ -302,7 +351,7 @@ fn of_space(targets: &[Target]) -> Vec<Alert> {
 }
 
 /// The first ones, and how many there are besides.
-fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String]) -> String {
     let shown: Vec<&str> = names.iter().take(SHOWN_MAX).map(String::as_str).collect();
     match names.len() - shown.len() {
         0 => shown.join(", "),

@@ -34,6 +34,7 @@ fn mount() -> MountStatus {
         transport: "dev".to_owned(),
         is_detached: false,
         options: Vec::new(),
+        options_at_start: Vec::new(),
         unheard: Vec::new(),
         pid: 7,
     }
@@ -192,6 +193,70 @@ fn a_target_that_a_mount_does_not_hear_is_named_with_its_place_and_since_when() 
     ];
     assert_eq!(texts, wanted, "what is silent here is said by its process's own line");
     assert!(report.alerts.iter().all(|alert| alert.fix.contains("sheen health /mnt")));
+}
+
+fn many_mounts(unheard: impl Fn(u64) -> Vec<Unheard>) -> Vec<MountStatus> {
+    let of = |index: u64| MountStatus {
+        path: format!("/mnt/{index:02}").into(),
+        unheard: unheard(index),
+        ..mount()
+    };
+    (0..64).map(of).collect()
+}
+
+#[test]
+fn many_mounts_are_one_screen() {
+    let report = Report::new(vec![target("MDT0000", "active", 7)], many_mounts(|_| Vec::new()));
+    let shown = text::of(&report);
+    let lines: Vec<&str> = shown.lines().skip(2).collect();
+    assert_eq!(lines, ["and 64 more mounts: sheen mounts"]);
+    let few: Vec<MountStatus> = many_mounts(|_| Vec::new()).into_iter().take(32).collect();
+    assert_eq!(text::of(&Report::new(Vec::new(), few)).lines().count(), 32);
+    let mut report = Report::new(Vec::new(), Vec::new());
+    report.elsewhere = (0..64).map(|index| format!("/mnt/{index:02}").into()).collect();
+    let wanted = "/mnt/00, /mnt/01, /mnt/02, /mnt/03 and 60 more are mounted, by processes that cannot be asked here: ";
+    let shown = text::of(&report);
+    assert!(shown.starts_with(wanted) && shown.lines().count() == 1, "{shown}");
+    report.alerts =
+        (0..64).map(|index| alerts::Alert { text: format!("{index}"), fix: String::new() }).collect();
+    assert!(text::of(&report).ends_with("alert: 31\nand 32 more alerts: sheen status --json\n"));
+}
+
+#[test]
+fn what_many_mounts_do_not_hear_is_one_alert() {
+    let unheard = |target: u64, seconds, is_connected| Unheard {
+        target: format!("fs-OST{target:04x}"),
+        nids: vec!["10.0.0.9:7988@tcp".to_owned()],
+        since: 1_700_000_000,
+        seconds,
+        is_connected,
+    };
+    let paths: Vec<String> = (0..64).map(|index| format!("/mnt/{index:02}")).collect();
+    let labels: Vec<[&str; 3]> = paths.iter().map(|path| ["fs", path.as_str(), "fs-OST0003"]).collect();
+    let samples: Vec<(&str, &[&str], f64)> =
+        labels.iter().map(|labels| ("sheen_mount_session", &labels[..], 0.0)).collect();
+    let heard = heard(Process::default(), &samples);
+    let alerts_of = |mounts| {
+        let mut report = Report::new(Vec::new(), mounts);
+        report.alerts = alerts::of(&report, &heard);
+        let rows = text::of(&report).lines().filter(|line| line.starts_with("mount ")).count();
+        (report.alerts.into_iter().map(|alert| alert.text).collect::<Vec<_>>(), rows)
+    };
+    let (texts, rows) =
+        alerts_of(many_mounts(|index| vec![unheard(9, index, true), unheard(3, index, false)]));
+    let first = "/mnt/00, /mnt/01, /mnt/02, /mnt/03 and 60 more";
+    let wanted = [
+        format!("{first} have no session with fs-OST0003 at 10.0.0.9:7988@tcp (for 63 s)"),
+        format!("{first} wait for fs-OST0009 at 10.0.0.9:7988@tcp (for 63 s), connected, without any answer"),
+    ];
+    assert_eq!((texts, rows), (wanted.to_vec(), 32));
+    let (texts, _) = alerts_of(many_mounts(|index| vec![unheard(index % 2, 7, true)]));
+    assert_eq!(texts.len(), 3, "{texts:#?}");
+    assert!(texts[2].starts_with("/mnt/01, /mnt/03, /mnt/05, /mnt/07 and 28 more wait for fs-OST0001 at "));
+    // Each misses something else.
+    let (texts, _) = alerts_of(many_mounts(|index| vec![unheard(index, 7, true)]));
+    assert_eq!(texts.len(), 2, "{texts:#?}");
+    assert!(texts[1].starts_with(&format!("{first} wait for fs-OST0000 at ")), "{texts:#?}");
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! The screen of `status`.
 
+use super::alerts::listed;
 use super::report::{Report, Target};
+use crate::control::MountStatus;
 use indicatif::BinaryBytes;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-/// Of a cluster with more targets only those are shown that are not simply active.
+/// Of more targets only those are shown that are not simply active, of more mounts only those that do not hear some target; and so many alerts
+/// at most.
 const ROWS_MAX: usize = 32;
 
 pub fn of(report: &Report) -> String {
@@ -28,24 +32,42 @@ pub fn of(report: &Report) -> String {
         }
         _ => {}
     }
-    for mount in &report.mounts {
-        let (pid, path) = (mount.pid.to_string(), mount.path.display().to_string());
-        lines.push(row(["mount", &mount.transport, &pid, "", "", &mount.fsname, &path]));
-    }
-    lines.extend(report.elsewhere.iter().map(|path| {
-        format!(
-            "{} is mounted, by a process that cannot be asked here: it is of another user, or has another SHEEN_RUN",
-            path.display()
-        )
-    }));
+    lines.extend(of_mounts(&report.mounts));
+    lines.extend(of_elsewhere(&report.elsewhere));
     let owners: BTreeSet<String> = report.targets.iter().filter_map(of_owner).collect();
     lines.extend(owners);
-    lines.extend(report.alerts.iter().map(|alert| match alert.fix.as_str() {
+    lines.extend(report.alerts.iter().take(ROWS_MAX).map(|alert| match alert.fix.as_str() {
         "" => format!("alert: {}", alert.text),
         fix => format!("alert: {}; {fix}", alert.text),
     }));
+    if report.alerts.len() > ROWS_MAX {
+        lines.push(format!("and {} more alerts: sheen status --json", report.alerts.len() - ROWS_MAX));
+    }
     lines.push(String::new());
     lines.join("\n")
+}
+
+fn of_mounts(mounts: &[MountStatus]) -> Vec<String> {
+    let is_shown = |mount: &&MountStatus| mounts.len() <= ROWS_MAX || !mount.unheard.is_empty();
+    let shown = mounts.iter().filter(is_shown).take(ROWS_MAX).map(|mount| {
+        let (pid, path) = (mount.pid.to_string(), mount.path.display().to_string());
+        row(["mount", &mount.transport, &pid, "", "", &mount.fsname, &path])
+    });
+    let mut lines: Vec<String> = shown.collect();
+    if lines.len() < mounts.len() {
+        lines.push(format!("and {} more mounts: sheen mounts", mounts.len() - lines.len()));
+    }
+    lines
+}
+
+fn of_elsewhere(paths: &[PathBuf]) -> Option<String> {
+    let (is, has) = match paths {
+        [] => return None,
+        [_] => ("is mounted, by a process", "it is of another user, or has"),
+        _ => ("are mounted, by processes", "they are of other users, or have"),
+    };
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    Some(format!("{} {is} that cannot be asked here: {has} another SHEEN_RUN", listed(&paths)))
 }
 
 fn row([name, state, pid, space, clients, nid, place]: [&str; 7]) -> String {

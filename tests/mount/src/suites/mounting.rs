@@ -44,6 +44,7 @@ static CASES: &[Case] = &[
     Case { name: "mount_helper", seconds: 90, run: mount_helper },
     Case { name: "a_mount_waits_for_its_servers", seconds: 120, run: before_servers },
     Case { name: "a_mount_waits_for_the_mdt_of_its_root", seconds: 180, run: before_mdt },
+    Case { name: "a_mount_names_the_mdt_of_its_directory", seconds: 180, run: before_mdt_of_directory },
     Case { name: "remount", seconds: 90, run: remount },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
@@ -76,15 +77,26 @@ fn stop(mut cluster: Cluster) -> Result<()> {
     expect(complaints.is_empty(), &format!("unexpected warnings or errors: {complaints:#?}"))
 }
 
-/// The same lock on two descriptors of `name`, one through each directory: what the second one gets.
-fn lock_twice(one: &Path, other: &Path, name: &str) -> io::Result<()> {
+/// Two descriptors of `name`, one through each directory.
+fn open_twice(one: &Path, other: &Path, name: &str) -> io::Result<(fs::File, fs::File)> {
     let open = |dir: &Path| sys::open(&dir.join(name), libc::O_RDWR | libc::O_CREAT, 0o644);
-    let (first, second) = (open(one)?, open(other)?);
-    sys::flock(&first, libc::LOCK_EX | libc::LOCK_NB)?;
-    let range = |file| sys::lock(file, sys::LockKind::Ofd, sys::LockMode::Write, 0, 10, false);
-    range(&first)?;
-    range(&second)?;
-    sys::flock(&second, libc::LOCK_EX | libc::LOCK_NB)
+    Ok((open(one)?, open(other)?))
+}
+
+/// flock(2) of both: what the second one gets.
+fn flock_twice(one: &Path, other: &Path, name: &str) -> io::Result<()> {
+    let (first, second) = open_twice(one, other, name)?;
+    let lock = |file| sys::flock(file, libc::LOCK_EX | libc::LOCK_NB);
+    lock(&first)?;
+    lock(&second)
+}
+
+/// The same with ranges of fcntl(2).
+fn lock_range_twice(one: &Path, other: &Path, name: &str) -> io::Result<()> {
+    let (first, second) = open_twice(one, other, name)?;
+    let lock = |file| sys::lock(file, sys::LockKind::Ofd, sys::LockMode::Write, 0, 10, false);
+    lock(&first)?;
+    lock(&second)
 }
 
 /// `flock`: the cluster sees a lock; `localflock`: this mount does; `noflock`: there are none.
@@ -94,17 +106,27 @@ fn lock_scopes(context: &Context) -> Result<()> {
     let local = cluster.mount_with("local", "localflock")?;
     let other_local = cluster.mount_with("local2", "localflock")?;
     let none = cluster.mount_with("none", "noflock")?;
-    expect_errno(lock_twice(&cluster.mount, &again, "seen"), libc::EAGAIN, "a lock seen in the cluster")?;
-    expect_errno(lock_twice(&local, &local, "here"), libc::EAGAIN, "a local lock on its own mount")?;
-    lock_twice(&local, &other_local, "there").context("a local lock is not seen by another mount")?;
-    lock_twice(&cluster.mount, &local, "mixed").context("nor is one of the cluster by a local mount")?;
-    expect_errno(lock_twice(&none, &none, "none"), libc::ENOSYS, "flock(2) with noflock")?;
+    for (call, lock) in [("flock(2)", flock_twice as Lock), ("fcntl(2)", lock_range_twice)] {
+        let lock = |one: &Path, other: &Path, name: &str| lock(one, other, &format!("{name} by {call}"));
+        let of = |what: &str| format!("{call}: {what}");
+        let seen = lock(&cluster.mount, &again, "seen");
+        expect_errno(seen, libc::EAGAIN, &of("a lock seen in the cluster"))?;
+        expect_errno(lock(&local, &local, "here"), libc::EAGAIN, &of("a local lock on its own mount"))?;
+        lock(&local, &other_local, "there")
+            .with_context(|| of("a local lock is not seen by another mount"))?;
+        lock(&cluster.mount, &local, "mixed")
+            .with_context(|| of("nor one of the cluster by a local mount"))?;
+        expect_errno(lock(&none, &none, "none"), libc::ENOSYS, &of("with noflock"))?;
+    }
     let file = fs::File::create(none.join("fcntl"))?;
     let range = sys::lock(&file, sys::LockKind::Posix, sys::LockMode::Write, 0, 1, false);
     expect_errno(range, libc::ENOSYS, "fcntl(2) with noflock")?;
     drop(file);
     stop(cluster)
 }
+
+/// Takes a lock twice.
+type Lock = fn(&Path, &Path, &str) -> io::Result<()>;
 
 fn user_xattrs(context: &Context) -> Result<()> {
     let cluster = start(context)?;
@@ -386,6 +408,38 @@ fn before_mdt(context: &Context) -> Result<()> {
     end_wait(&cluster, &mut early, &point)
 }
 
+/// The MDT on the way to the directory that is mounted is away, and that of the root is not.
+fn before_mdt_of_directory(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let shape = Shape { mdt_count: 2, ost_count: 1, is_split: true };
+    let cluster = Cluster::new(&context.options, &context.work, shape)?;
+    cluster.up()?;
+    cluster.sheen(&["lfs", "mkdir", "-i", "1", &cluster.mount.join("far").to_string_lossy()])?;
+    fs::create_dir_all(cluster.mount.join("far/one/two"))?;
+    write(&cluster.mount.join("far/one/two/file"), b"before")?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let (point, source) = (cluster.point("early")?, format!("{}/far/one/two", cluster.source()?));
+    let path = point.to_string_lossy().into_owned();
+    let transport = format!("transport={}", context.options.transport.word());
+    let mdt = cluster.targets()?.into_iter().find(|(name, _)| name == "MDT0001");
+    let (_, pid) = mdt.context("a second MDT")?;
+    sys::kill(pid, libc::SIGKILL)?;
+    let began = Instant::now();
+    let said = cluster.try_sheen(&["mount", &source, &path, "-o", &transport], COMMAND_LIMIT)?;
+    note(&format!("without MDT0001 {source} is given up after {} s", began.elapsed().as_secs()));
+    expect_eq(said.end.status_code(), Some(1), &said.all())?;
+    expect_eq(said.errors.lines().count(), 1, &said.errors)?;
+    expect(
+        said.errors.contains("MDT0001 at 127.0.0.1") && said.errors.contains("'far' of 'far/one/two'"),
+        &said.errors,
+    )?;
+    expect(sweep::mounts_under(&point).is_empty(), "nothing is mounted")?;
+    let mut command = cluster.command();
+    command.args(["mount", &source, &path, "-o", &format!("{transport},retry=30")]);
+    let mut early = command.stderr(std::process::Stdio::null()).spawn()?;
+    end_wait(&cluster, &mut early, &point)
+}
+
 fn remount(context: &Context) -> Result<()> {
     let cluster = start(context)?;
     let point = cluster.mount_with("again", "noatime")?;
@@ -404,6 +458,13 @@ fn remount(context: &Context) -> Result<()> {
     expect(!said.is_success() && said.errors.contains("noflock"), &format!("said: {}", said.all()))?;
     let said = remount("remount,flock")?;
     expect(said.is_success(), &format!("the option in force may be said again: {}", said.all()))?;
+    // With a line of fstab mount(8) says all of it, also what a parameter has changed since.
+    cluster.sheen(&["lctl", "set_param", "llite.*.lazystatfs=0"])?;
+    let said = remount("remount,flock,lazystatfs,user_xattr,names=cached")?;
+    expect(said.is_success(), &format!("so may those from the mount's start: {}", said.all()))?;
+    expect_shown(&cluster, &point, &["nolazystatfs", "names=cached"])?;
+    let said = remount("remount,names=uncached")?;
+    expect(!said.is_success() && said.errors.contains("names=uncached"), &format!("said: {}", said.all()))?;
     stop(cluster)
 }
 

@@ -94,8 +94,7 @@ fn rounds_that_differ_hide_nothing_when_their_sides_agree() {
     assert!(!Difference::of_runs(&a, &b).is_real);
 }
 
-fn report_of(a: &[f64], b: &[f64], options: &Ab) -> Report {
-    let phases: Vec<Phase> = plan(options).phases().into_iter().take(1).collect();
+fn samples(rates: &[f64]) -> Samples {
     let cost = |rate: f64| Cost {
         operation_count: 100,
         rpc_unit_count: 100,
@@ -114,8 +113,66 @@ fn report_of(a: &[f64], b: &[f64], options: &Ab) -> Report {
         first_entry: None,
         memory: None,
     };
-    let samples = |rates: &[f64]| Samples(vec![("mkdir", rates.iter().map(sample).collect())]);
+    Samples(vec![("mkdir", rates.iter().map(sample).collect())])
+}
+
+fn report_of(a: &[f64], b: &[f64], options: &Ab) -> Report {
+    let phases: Vec<Phase> = plan(options).phases().into_iter().take(1).collect();
     report(options, &phases, &samples(a), &samples(b), None).expect("a report")
+}
+
+/// What the machine does meanwhile hits both sides, and nothing that one has warmed up serves the other.
+#[test]
+fn sides_take_turns_each_time_with_new_mounts_and_empty_caches() {
+    struct Log(Vec<String>);
+    impl Rounds for Log {
+        type Mounted = String;
+
+        fn mount(&mut self, side: usize) -> Result<String> {
+            let name = format!("m{}.{side}", self.0.len());
+            self.0.push(format!("mount {side}"));
+            Ok(name)
+        }
+
+        fn empty_caches(&mut self) -> Result<()> {
+            self.0.push("empty".to_owned());
+            Ok(())
+        }
+
+        fn measure(&mut self, side: usize, mounted: &String) -> Result<()> {
+            assert!(mounted.ends_with(&format!(".{side}")));
+            self.0.push(format!("measure {side}"));
+            if self.0.len() > 22 { bail!("enough") } else { Ok(()) }
+        }
+
+        fn unmount(&mut self, mounted: String) -> Result<()> {
+            assert!(mounted.starts_with(&format!("m{}.", self.0.len() - 3)), "those of this round");
+            self.0.push("unmount".to_owned());
+            Ok(())
+        }
+    }
+    let round =
+        |side| vec![format!("mount {side}"), "empty".into(), format!("measure {side}"), "unmount".into()];
+    let mut log = Log(Vec::new());
+    alternate(&["A", "B"], 2, &mut log).expect("rounds");
+    assert_eq!(log.0, [0, 1, 0, 1].map(round).concat());
+    let said = error_of(alternate(&["A", "B"], 5, &mut log));
+    assert_eq!(said, "round 1, B: enough");
+}
+
+#[test]
+fn each_side_says_how_many_rounds_it_had() {
+    let b = options(&["--b", "noatime"]);
+    let text = serde_json::to_string(&report_of(&[10.0; 10], &[1.0; 10], &b)).expect("JSON");
+    let options = options(&["--baseline", "x"]);
+    let stored = Stored::parse(&text, &options).expect("a baseline");
+    let phases: Vec<Phase> = plan(&options).phases().into_iter().take(1).collect();
+    let of_a = samples(&[11.0; 5]);
+    let report = report(&options, &phases, &of_a, &Samples::of(&phases), Some(&stored)).expect("a report");
+    let text = to_text(&report);
+    let sides: Vec<&str> = text.lines().skip(1).take(2).collect();
+    assert_eq!(sides, ["A: defaults, n=5", "baseline: defaults, n=10"], "{text}");
+    assert_eq!(text.matches("n=").count(), 2, "{text}");
 }
 
 #[test]

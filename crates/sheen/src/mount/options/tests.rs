@@ -54,6 +54,12 @@ fn what_fstab_and_the_kernel_add_is_taken() {
     let table = "defaults,_netdev,nofail,x-systemd.requires=net,user_id=0,group_id=0,blksize=4096";
     let usual = Choices { retry_count: NETDEV_RETRY_COUNT, ..Choices::default() };
     assert_eq!(parse(table).unwrap(), usual);
+    for word in ["user", "users", "owner", "group", "user=somebody"] {
+        assert_eq!(parse(word).unwrap(), Choices::default(), "{word}");
+        // As mount(8) hands it on, with what it implies.
+        let flags = parse(&format!("noexec,nosuid,nodev,{word},exec")).unwrap().flags;
+        assert_eq!(flags, libc::MS_NOSUID | libc::MS_NODEV, "{word}");
+    }
 }
 
 #[test]
@@ -66,10 +72,10 @@ fn what_is_mounted_over_the_network_at_a_boot_is_tried_again() {
 #[test]
 fn options_in_force_are_shown() {
     let shown = |text| parse(text).unwrap().shown("dev").join(",");
-    assert_eq!(shown(""), "flock,lazystatfs,user_xattr,transport=dev");
+    assert_eq!(shown(""), "flock,lazystatfs,user_xattr,names=cached,transport=dev");
     assert_eq!(
         shown("localflock,nolazystatfs,nouser_xattr,mmap=relaxed"),
-        "localflock,nolazystatfs,nouser_xattr,mmap=relaxed,transport=dev"
+        "localflock,nolazystatfs,nouser_xattr,mmap=relaxed,names=cached,transport=dev"
     );
     assert!(shown("names=uncached").ends_with(",names=uncached,transport=dev"));
     assert!(shown("noflock").starts_with("noflock,"));

@@ -1,0 +1,102 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+/// What stands in for a machine. `chroot` is the client, which mounts once there are servers.
+const PROGRAMS: &[(&str, &str)] = &[
+    (
+        "chroot",
+        "echo client >>said; cp place/client/etc/resolv.conf names; [ -e servers ] && echo x place/image >>mounts",
+    ),
+    (
+        "mount.util-linux",
+        "case \"$*\" in *sheen-changes*) [ -e room ] || exit 1 ;; *bind* | *make*) exit 0 ;; esac
+        for where in \"$@\"; do :; done; mkdir -p \"$where\"; echo x \"$where\" >>mounts",
+    ),
+    ("modprobe", ""),
+];
+/// What the init of a node brings, and who is at its shell: the first time he plugs the cable in and starts the servers, the second time there
+/// is room.
+const INIT: &str = r#"
+rootmnt=root panics=0
+wait_for_udev() { :; }
+log_begin_msg() { :; }
+log_end_msg() { :; }
+log_failure_msg() { echo "$*" >>said; }
+log_warning_msg() { log_failure_msg "$*"; }
+configure_networking()
+{
+	[ ! -e net-eth0.conf ] || return 0
+	echo network >>said
+	[ -e cable ] && printf 'IPV4ADDR=10.0.2.15\nIPV4DNS0=10.0.2.3\nIPV4DNS1=0.0.0.0\n' >net-eth0.conf
+	. ./net-eth0.conf
+}
+panic()
+{
+	panics=$((panics + 1))
+	echo "shell $panics" >>said
+	case $panics in
+	1) echo IPV4ADDR=0.0.0.0 >net-eth0.conf; echo 'nameserver 10.9.9.9' >>etc/resolv.conf; : >cable; : >servers ;;
+	2) : >room ;;
+	*) exit 9 ;;
+	esac
+}
+mountroot
+"#;
+
+/// Runs the script of the initramfs in a directory: what was said, and the names that the client had last.
+fn attempts(dir: &Path) -> (String, String) {
+    let mut script = fs::read_to_string(workspace::root().unwrap().join("packaging/initramfs/boot")).unwrap();
+    for (from, to) in [
+        ("sheen_place=/run/initramfs/sheen", "sheen_place=place"),
+        ("/run/net-", "./net-"),
+        ("units=/run/systemd", "units=./systemd"),
+        ("/etc/resolv.conf", "etc/resolv.conf"),
+        ("/etc/$file", "etc/$file"),
+        ("/proc/cmdline", "cmdline"),
+        ("/proc/mounts", "mounts"),
+        ("/conf/sheen-libraries", "libraries"),
+        ("cp /usr/bin/sheen", "cp cmdline"),
+    ] {
+        script = script.replace(from, to);
+    }
+    fs::write(dir.join("script"), script + INIT).unwrap();
+    fs::write(dir.join("cmdline"), "sheenroot=10.0.2.2@tcp:/fs/images/node\n").unwrap();
+    for empty in ["libraries", "mounts", "said"] {
+        fs::write(dir.join(empty), "").unwrap();
+    }
+    for new in ["bin", "etc"] {
+        fs::create_dir(dir.join(new)).unwrap();
+    }
+    for (name, text) in PROGRAMS {
+        let path = dir.join("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}/bin:{}", dir.display(), std::env::var("PATH").unwrap());
+    let ended = Command::new("sh").arg("script").current_dir(dir).env("PATH", path).output().unwrap();
+    let said = fs::read_to_string(dir.join("said")).unwrap();
+    assert!(ended.status.success(), "{said}{}", String::from_utf8_lossy(&ended.stderr));
+    (said, fs::read_to_string(dir.join("names")).unwrap())
+}
+
+/// Whoever leaves the shell has done something about it: about the network, about names, or about the servers.
+#[test]
+fn each_attempt_of_a_node_asks_for_the_network_anew_and_mounts_what_is_not_there_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let (said, names) = attempts(dir.path());
+    let lines: Vec<&str> = said.lines().collect();
+    let image = "sheen: the image 10.0.2.2@tcp:/fs/images/node cannot be mounted; the reason stands above";
+    let wanted = [
+        "network",
+        "client",
+        image,
+        "shell 1",
+        "network",
+        "client",
+        "sheen: no overlay over the image",
+        "shell 2",
+    ];
+    assert_eq!(lines, wanted);
+    assert_eq!(names, "nameserver 10.9.9.9\nnameserver 10.0.2.3\n");
+}
