@@ -33,6 +33,10 @@ fn it_makes_lists_and_reads_nothing() {
             fs::rename(root.join("dir/made"), root.join("dir/moved")).unwrap();
             assert!(!root.join("dir/made").exists());
             fs::remove_file(root.join("dir/moved")).unwrap();
+            std::os::unix::fs::symlink("somewhere", root.join("dir/link")).unwrap();
+            assert_eq!(fs::read_link(root.join("dir/link")).unwrap(), std::path::Path::new("somewhere"));
+            assert_eq!(fs::symlink_metadata(root.join("dir/link")).unwrap().len(), 9);
+            fs::remove_file(root.join("dir/link")).unwrap();
             fs::remove_dir(root.join("dir")).unwrap();
             assert!(!root.join("dir").exists());
         });

@@ -240,7 +240,8 @@ impl Worker {
         if !ops.is_empty() {
             words.extend(["--ops".into(), ops.join(",").into()]);
         }
-        let switches = [("--shared", plan.is_shared), ("--cold", plan.is_cold)];
+        let is_null = place.null_pid.is_some();
+        let switches = [("--shared", plan.is_shared), ("--cold", plan.is_cold), ("--null", is_null)];
         words.extend(switches.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option.into()));
         Ok(Worker(Partner::start("worker", words)?))
     }

@@ -78,6 +78,7 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
             ops: Vec::new(),
             shared: false,
             cold: true,
+            null: false,
         };
         let mut worker = Worker::new(&task).expect("a worker");
         let mut perform = |step| {
@@ -138,6 +139,7 @@ fn workers_that_share_a_directory_have_names_of_their_own() {
             ops: Vec::new(),
             shared: true,
             cold: false,
+            null: false,
         };
         let mut worker = Worker::new(&task).expect("a worker");
         worker.perform(Step::Create).expect("nobody else has these names");

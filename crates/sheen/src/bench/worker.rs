@@ -41,6 +41,9 @@ pub struct Task {
     /// With the phases that make caches cold
     #[arg(long)]
     pub cold: bool,
+    /// The file system keeps no contents
+    #[arg(long)]
+    pub null: bool,
 }
 
 /// The worker's whole life.
@@ -92,6 +95,8 @@ pub struct Worker {
     size_bytes: u64,
     rng: Rng,
     block: Vec<u8>,
+    /// What is read is not what was written.
+    is_null: bool,
     /// Of the phase of `Kind::Dne` that was prepared last.
     ground: Option<Ground>,
     /// Of the last listing: how long the first entry took.
@@ -117,7 +122,8 @@ impl Worker {
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
         let (index, file_count, ground, first_entry) = (task.index, task.files, None, None);
-        Ok(Worker { dir, index, file_count, size_bytes, rng, block, ground, first_entry })
+        let is_null = task.null;
+        Ok(Worker { dir, index, file_count, size_bytes, rng, block, is_null, ground, first_entry })
     }
 
     /// What must not be measured.
@@ -273,7 +279,7 @@ impl Worker {
         for number in 0..self.size_bytes / MIB {
             file.read_exact_at(block, number * MIB)?;
         }
-        ensure!(block == self.block, "what was read last is not what was written");
+        ensure!(self.is_null || block == self.block, "what was read last is not what was written");
         Ok(self.size_bytes)
     }
 
