@@ -2,7 +2,8 @@
 //!
 //! In every directory a name `f` and a decimal number leads to a file of 1 GiB of zeros without having been made. Other
 //! files, directories and symlinks can be made and removed; writes change only the size. Nothing is cached by the kernel
-//! (all lifetimes are 0), so every operation is at least one request; pages are where `Contents::cached` says so.
+//! (all lifetimes are 0), so every operation is at least one request; pages are where `Contents::cached` says so, names
+//! and attributes where `NullFs::cached_for` does.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,6 +80,8 @@ pub struct NullFs {
     nodes: Vec<Mutex<BTreeMap<u64, Node>>>,
     next_node: AtomicU64,
     listed_count: u64,
+    /// How long the kernel believes names and attributes.
+    ttl: Duration,
     contents: Contents,
 }
 
@@ -90,6 +93,7 @@ impl NullFs {
             nodes: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             next_node: AtomicU64::new(2),
             listed_count,
+            ttl: Duration::ZERO,
             contents: Contents::zeros(),
         }
     }
@@ -97,6 +101,13 @@ impl NullFs {
     /// An empty one with other contents.
     pub fn with(contents: Contents) -> Self {
         Self { contents, ..Self::new(0) }
+    }
+
+    /// The kernel keeps names and attributes for so long, as it does of a real file system: what came with a listing is not asked for
+    /// again. All changes come through it, so what it knows is true.
+    #[must_use]
+    pub fn cached_for(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     fn names(&self, parent: u64) -> MutexGuard<'_, Names> {
@@ -146,7 +157,8 @@ impl NullFs {
     }
 
     fn entry(&self, nodeid: u64) -> EntryOut {
-        EntryOut { nodeid, attr: self.attr(nodeid), ..Default::default() }
+        let (entry_ttl, attr_ttl) = (self.ttl, self.ttl);
+        EntryOut { nodeid, attr: self.attr(nodeid), entry_ttl, attr_ttl, ..Default::default() }
     }
 
     fn make(&self, parent: u64, name: Vec<u8>, node: Node) -> Result<EntryOut, i32> {
@@ -236,13 +248,13 @@ impl Handler for NullFs {
                 Some(child) => reply.entry(&self.entry(child)),
                 None => reply.error(libc::ENOENT),
             },
-            Op::Getattr { .. } => reply.attr(&self.attr(node), Duration::ZERO),
-            Op::Statx { .. } => reply.statx(&self.attr(node), Duration::ZERO),
+            Op::Getattr { .. } => reply.attr(&self.attr(node), self.ttl),
+            Op::Statx { .. } => reply.statx(&self.attr(node), self.ttl),
             Op::Setattr(set) => {
                 if let Some(size) = set.size {
                     self.set_size(node, |_| size);
                 }
-                reply.attr(&self.attr(node), Duration::ZERO);
+                reply.attr(&self.attr(node), self.ttl);
             }
             Op::Mknod { name, mode, .. } => entry(self.make(node, name, Node::empty(mode)), reply),
             Op::Mkdir { name, mode, .. } => {

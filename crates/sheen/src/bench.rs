@@ -246,7 +246,8 @@ fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
         is_shared: options.shared && kind == Kind::Md,
         ..Plan::new(kind, &options.common)
     };
-    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Zeros)).transpose()?;
+    let stored = if matches!(kind, Kind::Ls | Kind::Names) { Stored::Listed } else { Stored::Zeros };
+    let floor = options.floor.map(|floor| NullMount::new(floor, stored)).transpose()?;
     let name = if kind == Kind::Names { "ls" } else { kind.word() };
     measure(name, &options.common, floor.as_ref(), &[plan])
 }
@@ -278,7 +279,7 @@ fn tree(options: &Tree) -> Result<()> {
     } else {
         vec![of_tree(Kind::Walk)]
     };
-    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Zeros)).transpose()?;
+    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Listed)).transpose()?;
     measure_beside("tree", &options.common, floor.as_ref(), options.beside_dir.as_ref(), &plans)
 }
 
