@@ -480,6 +480,15 @@ impl Phase {
         matches!(self.act, Act::Step(Step::List | Step::ListNames))
     }
 
+    /// What its row is called that says how fast it was without its fsync.
+    pub fn unsynced_name(&self) -> Option<&'static str> {
+        match self.act {
+            Act::Step(Step::StreamOut { is_direct: false }) => Some("write 1M, no fsync"),
+            Act::Step(Step::StreamOut { is_direct: true }) => Some("write 1M direct, no fsync"),
+            _ => None,
+        }
+    }
+
     /// How many operations so much was: names, blocks of bytes, MiB that were touched.
     pub fn operation_count(&self, amount: u64) -> u64 {
         match (self.act, self.unit) {

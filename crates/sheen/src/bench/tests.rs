@@ -1,8 +1,9 @@
-use super::figures::Summary;
+use super::beside::Shares;
+use super::figures::{Report, Summary};
 use super::pattern::Pattern;
 use super::place::Place;
 use super::plan::{Kind, Plan, Step, Unit, Wanted};
-use super::rounds::{self, rate};
+use super::rounds::{self, Sample, Samples, rate};
 use super::worker::{Task, Worker};
 use super::{Bench, Common, What};
 use clap::Parser;
@@ -202,4 +203,44 @@ fn a_size_of_all_processes_is_shared_among_them() {
         Line::try_parse_from(["bench", "stream", "/", "--size", "1G", "--mib", "5"]).is_err(),
         "one of them"
     );
+}
+
+#[test]
+fn a_write_without_its_fsync_has_a_row_and_is_compared_with_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (place, other) =
+        (Place::new(dir.path()).expect("a place"), Place::new(dir.path()).expect("another one"));
+    let plan = plan(Kind::Stream, dir.path());
+    let sample = |rate: f64, unsynced_rate: f64| Sample {
+        rate,
+        cost: None,
+        shares: Shares::default(),
+        counted: Duration::ZERO,
+        first_entry: None,
+        memory: None,
+        unsynced_rate: (unsynced_rate > 0.0).then_some(unsynced_rate),
+    };
+    let samples: Vec<Samples> = plan.phases().iter().map(|phase| {
+        let unsynced_rate = if phase.unsynced_name().is_some() { 900.0 } else { 0.0 };
+        let (of_place, of_other) = (vec![sample(300.0, unsynced_rate)], vec![sample(600.0, 2.0 * unsynced_rate)]);
+        Samples { phase: *phase, procs: 1, needed_bytes: None, of_place, of_other }
+    }).collect();
+    let mut report = Report::new("stream", &plan, &place, Some(&other));
+    report.add(&samples);
+    let json: serde_json::Value = serde_json::from_str(&report.to_json().expect("text")).expect("JSON");
+    let rows: Vec<(&str, f64, Option<f64>)> = json["figures"].as_array().expect("figures").iter().map(|figure| {
+        let operation = figure["operation"].as_str().expect("a name");
+        (operation, figure["directory"]["median"].as_f64().expect("a rate"), figure["ratio"].as_f64())
+    }).collect();
+    let expected = [
+        ("write 1M", 300.0, Some(0.5)),
+        ("write 1M, no fsync", 900.0, None),
+        ("read 1M", 300.0, Some(0.5)),
+        ("read 1M warm", 300.0, Some(0.5)),
+        ("write 1M direct", 300.0, Some(0.5)),
+        ("write 1M direct, no fsync", 900.0, None),
+        ("read 1M direct", 300.0, Some(0.5)),
+    ];
+    assert_eq!(rows, expected);
+    assert!(json["figures"][1]["other"].is_null());
 }

@@ -66,9 +66,12 @@ pub fn run(task: &Task) -> Result<()> {
         let started = Instant::now();
         let amount = worker.perform(step).with_context(|| format!("{} failed", phase.name))?;
         let elapsed = started.elapsed().as_nanos();
-        let first =
-            worker.first_entry.take().map(|first| format!(" {}", first.as_nanos())).unwrap_or_default();
-        say(&format!("done {amount} {elapsed}{first}"))?;
+        let part = |name: &str, time: Option<Duration>| {
+            time.map(|time| format!(" {name}={}", time.as_nanos())).unwrap_or_default()
+        };
+        let first = part("first", worker.first_entry.take());
+        let unsynced = part("unsynced", worker.unsynced.take());
+        say(&format!("done {amount} {elapsed}{first}{unsynced}"))?;
     }
     // What it removes is not to be counted with the last phase, which may be counted for longer than it lasts.
     if task.kind == Kind::Dne && lines.next().is_none() {
@@ -101,6 +104,8 @@ pub struct Worker {
     ground: Option<Ground>,
     /// Of the last listing: how long the first entry took.
     first_entry: Option<Duration>,
+    /// Of the last stream that was written: how long it took without its fsync.
+    unsynced: Option<Duration>,
 }
 
 impl Worker {
@@ -121,9 +126,18 @@ impl Worker {
         let mut rng = Rng::new(u64::from(task.index));
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
-        let (index, file_count, ground, first_entry) = (task.index, task.files, None, None);
-        let is_null = task.null;
-        Ok(Worker { dir, index, file_count, size_bytes, rng, block, is_null, ground, first_entry })
+        Ok(Worker {
+            dir,
+            index: task.index,
+            file_count: task.files,
+            size_bytes,
+            rng,
+            block,
+            is_null: task.null,
+            ground: None,
+            first_entry: None,
+            unsynced: None,
+        })
     }
 
     /// What must not be measured.
@@ -133,6 +147,7 @@ impl Worker {
             Step::StreamIn { is_direct } => drop_cached(&self.stream_path(is_direct))?,
             Step::Direct { .. } if !self.stream_path(true).exists() => {
                 self.stream_out(true)?;
+                self.unsynced = None;
             }
             Step::StatUncached => {
                 self.for_each("u", |path| File::create_new(path).map(drop))?;
@@ -259,6 +274,7 @@ impl Worker {
     }
 
     fn stream_out(&mut self, is_direct: bool) -> Result<u64> {
+        let started = Instant::now();
         let file =
             stream_options(is_direct).write(true).create_new(true).open(self.stream_path(is_direct))?;
         let mut buffer = self.block.clone();
@@ -268,6 +284,7 @@ impl Worker {
         for number in 0..self.size_bytes / MIB {
             file.write_all_at(block, number * MIB)?;
         }
+        self.unsynced = Some(started.elapsed());
         file.sync_all()?;
         Ok(self.size_bytes)
     }

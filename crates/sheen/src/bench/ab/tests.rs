@@ -113,6 +113,7 @@ fn report_of(a: &[f64], b: &[f64], options: &Ab) -> Report {
         counted: Duration::ZERO,
         first_entry: None,
         memory: None,
+        unsynced_rate: None,
     };
     let samples = |rates: &[f64]| Samples(vec![("mkdir", rates.iter().map(sample).collect())]);
     report(options, &phases, &samples(a), &samples(b), None).expect("a report")

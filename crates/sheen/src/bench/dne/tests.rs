@@ -19,7 +19,7 @@ fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
     };
     let shares = Shares { elapsed: Duration::from_secs(1), tool_cpu: Duration::ZERO, streams: None };
     let counted = Duration::from_secs(3);
-    Sample { rate, cost: Some(cost), shares, counted, first_entry: None, memory: None }
+    Sample { rate, cost: Some(cost), shares, counted, first_entry: None, memory: None, unsynced_rate: None }
 }
 
 fn samples(op: DneOp, home: Home, of_place: Vec<Sample>) -> Samples {
