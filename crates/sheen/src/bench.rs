@@ -131,6 +131,9 @@ pub struct Options {
     /// `ls`: only names, as `ls -f`, and nothing of what they lead to
     #[arg(long)]
     pub names: bool,
+    /// `ls`: mounts DIR afresh and leaves its servers as they are; then what a new client lists has a row beside what is cold everywhere
+    #[arg(long, value_name = "CMD")]
+    pub remount_client: Option<String>,
     /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
     #[arg(long)]
     pub mixed: bool,
@@ -236,8 +239,12 @@ fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
     if options.size.is_some() && kind != Kind::Stream {
         bail!("--size is of `bench stream`; give --mib, of each process");
     }
+    if options.remount_client.is_some() && !matches!(kind, Kind::Ls | Kind::Names) {
+        bail!("--remount-client is of `bench ls`");
+    }
     let plan = Plan {
         procs: or_usual(&options.procs, usual_procs),
+        remount_client: options.remount_client.clone(),
         file_count: options.files,
         mib: options.size.unwrap_or(options.mib),
         is_mib_of_all: options.size.is_some(),
@@ -304,6 +311,7 @@ impl Plan {
             is_mib_of_all: false,
             beside_proc_count: 0,
             remount: None,
+            remount_client: None,
             is_cold: false,
             is_mixed: false,
             is_shared: false,

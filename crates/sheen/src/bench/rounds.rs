@@ -5,11 +5,11 @@ use super::cost::{Cost, Meter};
 use super::dne;
 use super::interrupt;
 use super::listing::{Memory, MemoryMeter};
-use super::make_cold;
 use super::partner::Partner;
 use super::place::Place;
 use super::plan::{Act, Kind, Phase, Plan, Step, Unit};
 use super::tool::{self, Paths};
+use super::{make_cold, shell};
 use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -178,6 +178,9 @@ fn measure(
     if plan.is_cold_before(phase.act) {
         make_cold(plan.remount.as_deref())?;
     }
+    if let Some(command) = plan.client_remount_before(phase.act) {
+        shell(command)?;
+    }
     if phase.act == Act::Step(Step::StatUncached) {
         place.forget_names()?;
     }
@@ -248,7 +251,13 @@ impl Worker {
             words.extend(["--ops".into(), ops.join(",").into()]);
         }
         let is_null = place.null_pid.is_some();
-        let switches = [("--shared", plan.is_shared), ("--cold", plan.is_cold), ("--null", is_null)];
+        let is_client_cold = plan.remount_client.is_some();
+        let switches = [
+            ("--shared", plan.is_shared),
+            ("--cold", plan.is_cold),
+            ("--client-cold", is_client_cold),
+            ("--null", is_null),
+        ];
         words.extend(switches.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option.into()));
         Ok(Worker(Partner::start("worker", words)?))
     }

@@ -60,8 +60,8 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
         (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
         (Kind::Stream, vec![2 << 20; 5]),
         (Kind::Direct, vec![(2 << 20) / 4096 / 16; 6]),
-        (Kind::Ls, vec![20; 2]),
-        (Kind::Names, vec![20; 2]),
+        (Kind::Ls, vec![20; 3]),
+        (Kind::Names, vec![20; 3]),
         (Kind::Mmap, vec![2 << 20, 1 << 19, 2 << 12]),
         (Kind::Small, vec![20; 3]),
     ] {
@@ -79,6 +79,7 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
             ops: Vec::new(),
             shared: false,
             cold: true,
+            client_cold: true,
             null: false,
         };
         let mut worker = Worker::new(&task).expect("a worker");
@@ -86,7 +87,12 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
             worker.prepare(step).expect("prepared");
             worker.perform(step).expect("performed")
         };
-        let wanted = Wanted { patterns: &task.patterns, ops: &[], is_cold: task.cold };
+        let wanted = Wanted {
+            patterns: &task.patterns,
+            ops: &[],
+            is_cold: task.cold,
+            is_client_cold: task.client_cold,
+        };
         let steps = wanted.steps(kind).into_iter();
         assert_eq!(steps.map(|(_, step)| perform(step)).collect::<Vec<u64>>(), amounts, "{kind:?}");
         if kind == Kind::Md {
@@ -140,6 +146,7 @@ fn workers_that_share_a_directory_have_names_of_their_own() {
             ops: Vec::new(),
             shared: true,
             cold: false,
+            client_cold: false,
             null: false,
         };
         let mut worker = Worker::new(&task).expect("a worker");
@@ -168,6 +175,20 @@ fn one_side_is_compared_with_one_thing() {
     assert!(refused(&["tree", "/tmp", "--beside-procs", "2"]), "nothing is streamed");
     assert!(refused(&["tree", "/tmp", "--beside-mib", "9", "--small"]));
     assert!(!refused(&["tree", "/tmp", "--beside-mib", "9", "--beside-procs", "3", "--beside-dir", "/"]));
+}
+
+#[test]
+fn a_listing_by_a_new_client_is_measured_where_somebody_says_how_to_have_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let usual = plan(Kind::Ls, dir.path());
+    let with = Plan { remount_client: Some("remount".to_owned()), ..usual.clone() };
+    let phases = |plan: &Plan| -> Vec<(&'static str, bool)> {
+        let phases = plan.phases().into_iter();
+        phases.map(|phase| (phase.name, plan.client_remount_before(phase.act).is_some())).collect()
+    };
+    assert_eq!(phases(&usual), [("ls -l cold", false), ("ls -l warm", false)]);
+    let expected = [("ls -l cold", false), ("ls -l client cold", true), ("ls -l warm", false)];
+    assert_eq!(phases(&with), expected);
 }
 
 #[test]
@@ -220,18 +241,28 @@ fn a_write_without_its_fsync_has_a_row_and_is_compared_with_nothing() {
         memory: None,
         unsynced_rate: (unsynced_rate > 0.0).then_some(unsynced_rate),
     };
-    let samples: Vec<Samples> = plan.phases().iter().map(|phase| {
-        let unsynced_rate = if phase.unsynced_name().is_some() { 900.0 } else { 0.0 };
-        let (of_place, of_other) = (vec![sample(300.0, unsynced_rate)], vec![sample(600.0, 2.0 * unsynced_rate)]);
-        Samples { phase: *phase, procs: 1, needed_bytes: None, of_place, of_other }
-    }).collect();
+    let samples: Vec<Samples> = plan
+        .phases()
+        .iter()
+        .map(|phase| {
+            let unsynced_rate = if phase.unsynced_name().is_some() { 900.0 } else { 0.0 };
+            let (of_place, of_other) =
+                (vec![sample(300.0, unsynced_rate)], vec![sample(600.0, 2.0 * unsynced_rate)]);
+            Samples { phase: *phase, procs: 1, needed_bytes: None, of_place, of_other }
+        })
+        .collect();
     let mut report = Report::new("stream", &plan, &place, Some(&other));
     report.add(&samples);
     let json: serde_json::Value = serde_json::from_str(&report.to_json().expect("text")).expect("JSON");
-    let rows: Vec<(&str, f64, Option<f64>)> = json["figures"].as_array().expect("figures").iter().map(|figure| {
-        let operation = figure["operation"].as_str().expect("a name");
-        (operation, figure["directory"]["median"].as_f64().expect("a rate"), figure["ratio"].as_f64())
-    }).collect();
+    let rows: Vec<(&str, f64, Option<f64>)> = json["figures"]
+        .as_array()
+        .expect("figures")
+        .iter()
+        .map(|figure| {
+            let operation = figure["operation"].as_str().expect("a name");
+            (operation, figure["directory"]["median"].as_f64().expect("a rate"), figure["ratio"].as_f64())
+        })
+        .collect();
     let expected = [
         ("write 1M", 300.0, Some(0.5)),
         ("write 1M, no fsync", 900.0, None),

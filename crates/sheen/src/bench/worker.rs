@@ -41,6 +41,9 @@ pub struct Task {
     /// With the phases that make caches cold
     #[arg(long)]
     pub cold: bool,
+    /// With the phases before which the client alone forgets what it knew
+    #[arg(long)]
+    pub client_cold: bool,
     /// The file system keeps no contents
     #[arg(long)]
     pub null: bool,
@@ -53,7 +56,8 @@ pub struct Task {
 pub fn run(task: &Task) -> Result<()> {
     let mut worker = Worker::new(task)?;
     let mut lines = std::io::stdin().lock().lines();
-    let wanted = Wanted { patterns: &task.patterns, ops: &task.ops, is_cold: task.cold };
+    let Task { patterns, ops, .. } = task;
+    let wanted = Wanted { patterns, ops, is_cold: task.cold, is_client_cold: task.client_cold };
     for (phase, step) in wanted.steps(task.kind) {
         // The phase before is counted until its MDTs are at rest, which nothing of this one may disturb.
         if task.kind == Kind::Dne && lines.next().is_none() {
@@ -167,8 +171,8 @@ impl Worker {
             | Step::StreamOut { .. }
             | Step::StreamAgain
             | Step::Direct { .. }
-            | Step::List
-            | Step::ListNames
+            | Step::List { .. }
+            | Step::ListNames { .. }
             | Step::Map(_)
             | Step::WriteFile
             | Step::ReadFile { .. } => {}
@@ -196,8 +200,8 @@ impl Worker {
             Step::StreamIn { is_direct } => self.stream_in(is_direct),
             Step::StreamAgain => self.stream_in(false),
             Step::Direct { is_write, depth } => self.direct(is_write, depth),
-            Step::List => self.list(look_at_entry),
-            Step::ListNames => self.list(|_, _| Ok(())),
+            Step::List { .. } => self.list(look_at_entry),
+            Step::ListNames { .. } => self.list(|_, _| Ok(())),
             Step::Map(pattern) => self.map(pattern),
             Step::WriteFile => self.for_each("s", |path| self.write_file(path)),
             Step::ReadFile { .. } => self.for_each("s", |path| self.read_file(path)),

@@ -1,10 +1,12 @@
 //! `sheen bench` itself: each kind of it, tiny, and what it prints beside what was asked for.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::case::{Context, expect, expect_eq, names};
-use crate::cluster::Cluster;
+use crate::cluster::{COMMAND_LIMIT, Cluster};
 use crate::suites::split_cluster;
 
 /// Each kind of bench runs against null file systems, which keep no bytes.
@@ -38,6 +40,35 @@ pub fn on_floors(context: &Context) -> Result<()> {
             expect_eq(figure["ratio"].is_number(), is_compared, &format!("{figure}"))?;
         }
     }
+    expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")
+}
+
+/// `bench ls` beside servers that know all: the mount alone is a new one for a row of its own.
+pub fn new_mount(context: &Context) -> Result<()> {
+    let cluster = split_cluster(context)?;
+    let program = cluster.command().get_program().to_string_lossy().into_owned();
+    let (mount, source) = (cluster.mount.to_string_lossy().into_owned(), cluster.source()?);
+    let log = context.work.join("log").to_string_lossy().into_owned();
+    let transport = context.options.transport.word();
+    let remount = format!(
+        "echo client >> {log}; {program} umount {mount} && {program} mount {source} {mount} -o transport={transport}"
+    );
+    let usual = ["bench", "ls", &mount, "-n", "2", "--files", "40", "--json"];
+    let cold = format!("echo all >> {log}");
+    let said = cluster.sheen(&[&usual[..], &["--remount", &cold, "--remount-client", &remount]].concat())?;
+    let report = serde_json::from_str(&said).with_context(|| format!("it says {said}"))?;
+    let rows: Vec<_> = figures(&report)?.iter().map(|figure| figure["operation"].as_str()).collect();
+    expect_eq(rows, ["ls -l cold", "ls -l client cold", "ls -l warm"].map(Some).to_vec(), "rows")?;
+    let happened = String::from_utf8(crate::case::read(Path::new(&log))?)?;
+    expect_eq(happened.as_str(), "all\nclient\nall\nclient\n", "what was cold when")?;
+    // Whoever knows nothing asks for the listing; that servers forget nothing is up to the command.
+    for figure in figures(&report)? {
+        let is_new = figure["operation"] == "ls -l client cold";
+        let readpages = figure["cost"]["rpcs_by_kind"]["mds_readpage"].as_u64().unwrap_or_default();
+        expect(!is_new || readpages > 0, &format!("{readpages} listings were asked for: {figure}"))?;
+    }
+    let said = cluster.try_sheen(&["bench", "io", &mount, "--remount-client", "true"], COMMAND_LIMIT)?;
+    expect(!said.is_success() && said.errors.contains("--remount-client is of `bench ls`"), &said.all())?;
     expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")
 }
 
