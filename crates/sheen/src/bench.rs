@@ -137,7 +137,8 @@ pub struct Options {
     /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
     #[arg(long)]
     pub mixed: bool,
-    /// `stream`: read with cold caches, of servers too; `md`: stat names that are not cached, too (drop_caches, or --remount)
+    /// `stream`: read with this machine's page cache cold, below servers here too; `md`: stat names that are not cached, too (drop_caches, or
+    /// --remount)
     #[arg(long)]
     pub cold: bool,
     /// Compare with a null file system: what this machine allows
