@@ -1,8 +1,9 @@
 //! A file system that stores nothing, for measuring what the FUSE layer itself costs.
 //!
 //! In every directory a name `f` and a decimal number leads to a file of 1 GiB of zeros without having been made. Other
-//! files and directories can be made and removed; writes change only the size. Nothing is cached by the kernel (all
-//! lifetimes are 0), so every operation is at least one request; pages are where `Contents::cached` says so.
+//! files, directories and symlinks can be made and removed; writes change only the size. Nothing is cached by the kernel
+//! (all lifetimes are 0), so every operation is at least one request; pages are where `Contents::cached` says so, names
+//! and attributes where `NullFs::cached_for` does.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,10 +28,18 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// More than any READ asks for, and a block.
 const CONTENTS_BYTES: usize = 16 << 20;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Node {
     mode: u32,
     size: u64,
+    /// Of a symlink.
+    target: Vec<u8>,
+}
+
+impl Node {
+    fn empty(mode: u32) -> Node {
+        Node { mode, size: 0, target: Vec::new() }
+    }
 }
 
 /// What all files consist of, and how they are opened.
@@ -71,6 +80,8 @@ pub struct NullFs {
     nodes: Vec<Mutex<BTreeMap<u64, Node>>>,
     next_node: AtomicU64,
     listed_count: u64,
+    /// How long the kernel believes names and attributes.
+    ttl: Duration,
     contents: Contents,
 }
 
@@ -82,6 +93,7 @@ impl NullFs {
             nodes: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             next_node: AtomicU64::new(2),
             listed_count,
+            ttl: Duration::ZERO,
             contents: Contents::zeros(),
         }
     }
@@ -89,6 +101,13 @@ impl NullFs {
     /// An empty one with other contents.
     pub fn with(contents: Contents) -> Self {
         Self { contents, ..Self::new(0) }
+    }
+
+    /// The kernel keeps names and attributes for so long, as it does of a real file system: what came with a listing is not asked for
+    /// again. All changes come through it, so what it knows is true.
+    #[must_use]
+    pub fn cached_for(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     fn names(&self, parent: u64) -> MutexGuard<'_, Names> {
@@ -110,12 +129,12 @@ impl NullFs {
 
     fn node(&self, nodeid: u64) -> Node {
         if nodeid & SYNTHETIC != 0 {
-            return Node { mode: libc::S_IFREG | 0o666, size: SYNTHETIC_SIZE_BYTES };
+            return Node { size: SYNTHETIC_SIZE_BYTES, ..Node::empty(libc::S_IFREG | 0o666) };
         }
         // What was removed while open still looks like something.
-        self.nodes(nodeid).get(&nodeid).copied().unwrap_or(Node {
-            mode: if nodeid == crate::abi::ROOT_ID { libc::S_IFDIR | 0o777 } else { libc::S_IFREG | 0o666 },
-            size: 0,
+        self.nodes(nodeid).get(&nodeid).cloned().unwrap_or_else(|| {
+            let is_root = nodeid == crate::abi::ROOT_ID;
+            Node::empty(if is_root { libc::S_IFDIR | 0o777 } else { libc::S_IFREG | 0o666 })
         })
     }
 
@@ -138,16 +157,17 @@ impl NullFs {
     }
 
     fn entry(&self, nodeid: u64) -> EntryOut {
-        EntryOut { nodeid, attr: self.attr(nodeid), ..Default::default() }
+        let (entry_ttl, attr_ttl) = (self.ttl, self.ttl);
+        EntryOut { nodeid, attr: self.attr(nodeid), entry_ttl, attr_ttl, ..Default::default() }
     }
 
-    fn make(&self, parent: u64, name: Vec<u8>, mode: u32) -> Result<EntryOut, i32> {
+    fn make(&self, parent: u64, name: Vec<u8>, node: Node) -> Result<EntryOut, i32> {
         if self.find(parent, &name).is_some() {
             return Err(libc::EEXIST);
         }
-        let kind = if mode & libc::S_IFMT == libc::S_IFDIR { DIRECTORY } else { 0 };
+        let kind = if node.mode & libc::S_IFMT == libc::S_IFDIR { DIRECTORY } else { 0 };
         let nodeid = self.next_node.fetch_add(1, Ordering::Relaxed) | kind;
-        self.nodes(nodeid).insert(nodeid, Node { mode, size: 0 });
+        self.nodes(nodeid).insert(nodeid, node);
         self.names(parent).insert((parent, name), nodeid);
         Ok(self.entry(nodeid))
     }
@@ -228,17 +248,24 @@ impl Handler for NullFs {
                 Some(child) => reply.entry(&self.entry(child)),
                 None => reply.error(libc::ENOENT),
             },
-            Op::Getattr { .. } => reply.attr(&self.attr(node), Duration::ZERO),
-            Op::Statx { .. } => reply.statx(&self.attr(node), Duration::ZERO),
+            Op::Getattr { .. } => reply.attr(&self.attr(node), self.ttl),
+            Op::Statx { .. } => reply.statx(&self.attr(node), self.ttl),
             Op::Setattr(set) => {
                 if let Some(size) = set.size {
                     self.set_size(node, |_| size);
                 }
-                reply.attr(&self.attr(node), Duration::ZERO);
+                reply.attr(&self.attr(node), self.ttl);
             }
-            Op::Mknod { name, mode, .. } => entry(self.make(node, name, mode), reply),
-            Op::Mkdir { name, mode, .. } => entry(self.make(node, name, mode | libc::S_IFDIR), reply),
-            Op::Create { name, mode, .. } => match self.make(node, name, mode | libc::S_IFREG) {
+            Op::Mknod { name, mode, .. } => entry(self.make(node, name, Node::empty(mode)), reply),
+            Op::Mkdir { name, mode, .. } => {
+                entry(self.make(node, name, Node::empty(mode | libc::S_IFDIR)), reply);
+            }
+            Op::Symlink { name, target } => {
+                let link = Node { mode: libc::S_IFLNK | 0o777, size: target.len() as u64, target };
+                entry(self.make(node, name, link), reply);
+            }
+            Op::Readlink => reply.data(&self.node(node).target),
+            Op::Create { name, mode, .. } => match self.make(node, name, Node::empty(mode | libc::S_IFREG)) {
                 Ok(entry) => reply.created(&entry, 0, self.contents.open_flags),
                 Err(errno) => reply.error(errno),
             },

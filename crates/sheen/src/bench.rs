@@ -131,10 +131,14 @@ pub struct Options {
     /// `ls`: only names, as `ls -f`, and nothing of what they lead to
     #[arg(long)]
     pub names: bool,
+    /// `ls`: mounts DIR afresh and leaves its servers as they are; then what a new client lists has a row beside what is cold everywhere
+    #[arg(long, value_name = "CMD")]
+    pub remount_client: Option<String>,
     /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
     #[arg(long)]
     pub mixed: bool,
-    /// `stream`: read with cold caches, of servers too; `md`: stat names that are not cached, too (drop_caches, or --remount)
+    /// `stream`: read with this machine's page cache cold, below servers here too; `md`: stat names that are not cached, too (drop_caches, or
+    /// --remount)
     #[arg(long)]
     pub cold: bool,
     /// Compare with a null file system: what this machine allows
@@ -236,8 +240,12 @@ fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
     if options.size.is_some() && kind != Kind::Stream {
         bail!("--size is of `bench stream`; give --mib, of each process");
     }
+    if options.remount_client.is_some() && !matches!(kind, Kind::Ls | Kind::Names) {
+        bail!("--remount-client is of `bench ls`");
+    }
     let plan = Plan {
         procs: or_usual(&options.procs, usual_procs),
+        remount_client: options.remount_client.clone(),
         file_count: options.files,
         mib: options.size.unwrap_or(options.mib),
         is_mib_of_all: options.size.is_some(),
@@ -246,7 +254,8 @@ fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
         is_shared: options.shared && kind == Kind::Md,
         ..Plan::new(kind, &options.common)
     };
-    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Zeros)).transpose()?;
+    let stored = if matches!(kind, Kind::Ls | Kind::Names) { Stored::Listed } else { Stored::Zeros };
+    let floor = options.floor.map(|floor| NullMount::new(floor, stored)).transpose()?;
     let name = if kind == Kind::Names { "ls" } else { kind.word() };
     measure(name, &options.common, floor.as_ref(), &[plan])
 }
@@ -278,7 +287,7 @@ fn tree(options: &Tree) -> Result<()> {
     } else {
         vec![of_tree(Kind::Walk)]
     };
-    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Zeros)).transpose()?;
+    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Listed)).transpose()?;
     measure_beside("tree", &options.common, floor.as_ref(), options.beside_dir.as_ref(), &plans)
 }
 
@@ -303,6 +312,7 @@ impl Plan {
             is_mib_of_all: false,
             beside_proc_count: 0,
             remount: None,
+            remount_client: None,
             is_cold: false,
             is_mixed: false,
             is_shared: false,

@@ -292,7 +292,8 @@ fn damage_of(disk: Option<&MetaDisk>) -> Option<String> {
 
 fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<MetaDisk> {
     let cache_bytes = memory::metadata_cache_bytes(dir.id.kind);
-    let mut options = Options { cache_bytes, ..Options::default() };
+    let data_table = (dir.id.kind == TargetKind::Mdt).then_some(mds::rows::DATA);
+    let mut options = Options { cache_bytes, data_table, ..Options::default() };
     options.no_sync |= no_sync;
     let path = dir.meta_path();
     std::fs::create_dir_all(&path)?;

@@ -2,13 +2,21 @@
 //!
 //! A row that a reader brings is let in only if no checkpoint has finished since it began to look (`generation`):
 //! otherwise it could be older than what the checkpoint put into the base, and an update would be lost.
+//!
+//! Rows that are file data have a share of their own: each is as large as a hundred others, so that reading some files would take the
+//! memory of all inodes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::Table;
 
 /// Enough that readers on a handful of cores seldom meet.
 const SHARD_COUNT: usize = 16;
+/// Of file data: fewer, for a shard must have room for some rows of 16 KiB where the budget is small.
+const DATA_SHARD_COUNT: usize = 4;
+/// Of the budget, for a store that has file data.
+const DATA_SHARE: usize = 4;
 /// What an entry costs beyond its key and value: map slot, queue entry, allocations.
 const ENTRY_BYTES: usize = 160;
 
@@ -28,9 +36,16 @@ struct Shard {
     byte_count: usize,
 }
 
-pub(crate) struct RowCache {
+/// Shards with a budget.
+struct Part {
     shards: Vec<Mutex<Shard>>,
     shard_bytes_max: AtomicUsize,
+}
+
+pub(crate) struct RowCache {
+    rows: Part,
+    data: Part,
+    data_table: Option<Table>,
     generation: AtomicU64,
     hit_count: AtomicU64,
     miss_count: AtomicU64,
@@ -46,27 +61,25 @@ pub(crate) struct Use {
 }
 
 impl RowCache {
-    pub fn new(bytes_max: usize) -> RowCache {
-        RowCache {
-            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            shard_bytes_max: AtomicUsize::new(bytes_max / SHARD_COUNT),
+    /// Rows of `data_table` are file data.
+    pub fn new(bytes_max: usize, data_table: Option<Table>) -> RowCache {
+        let cache = RowCache {
+            rows: Part::new(SHARD_COUNT),
+            data: Part::new(DATA_SHARD_COUNT),
+            data_table,
             generation: AtomicU64::new(0),
             hit_count: AtomicU64::new(0),
             miss_count: AtomicU64::new(0),
-        }
+        };
+        cache.set_bytes_max(bytes_max);
+        cache
     }
 
     /// What is beyond a smaller budget goes at once.
     pub fn set_bytes_max(&self, bytes_max: usize) {
-        self.shard_bytes_max.store(bytes_max / SHARD_COUNT, Ordering::Relaxed);
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            shard.shrink_to(bytes_max / SHARD_COUNT);
-        }
-    }
-
-    fn shard_bytes_max(&self) -> usize {
-        self.shard_bytes_max.load(Ordering::Relaxed)
+        let data_bytes_max = self.data_table.map_or(0, |_| bytes_max / DATA_SHARE);
+        self.data.set_bytes_max(data_bytes_max);
+        self.rows.set_bytes_max(bytes_max - data_bytes_max);
     }
 
     pub fn usage(&self) -> Use {
@@ -75,18 +88,18 @@ impl RowCache {
             miss_count: self.miss_count.load(Ordering::Relaxed),
             ..Use::default()
         };
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for shard in self.rows.shards.iter().chain(&self.data.shards) {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             usage.byte_count += shard.byte_count as u64;
             usage.row_count += shard.entries.len() as u64;
         }
         usage
     }
 
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
-        let index = crc32c::crc32c(key) as usize % SHARD_COUNT;
-        let shard = self.shards.get(index).expect("the index is below the shard count");
-        shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// A key begins with its table's number.
+    fn part(&self, key: &[u8]) -> &Part {
+        let is_data = self.data_table.is_some() && key.first().copied() == self.data_table;
+        if is_data { &self.data } else { &self.rows }
     }
 
     /// To be read before looking at the overlay, and handed to `insert`.
@@ -101,7 +114,7 @@ impl RowCache {
 
     /// `None` if the cache does not know.
     pub fn get(&self, key: &[u8]) -> Option<Row> {
-        let mut shard = self.shard(key);
+        let mut shard = self.part(key).shard(key);
         let entry = shard.entries.get_mut(key);
         let count = if entry.is_some() { &self.hit_count } else { &self.miss_count };
         count.fetch_add(1, Ordering::Relaxed);
@@ -112,20 +125,47 @@ impl RowCache {
 
     /// A row that was read from the base.
     pub fn insert(&self, key: &[u8], row: Row, generation: u64) {
-        let mut shard = self.shard(key);
+        let part = self.part(key);
+        let mut shard = part.shard(key);
         if self.generation() == generation {
-            shard.put(key, row, self.shard_bytes_max());
+            shard.put(key, row, part.shard_bytes_max());
         }
     }
 
     /// A row that a checkpoint has put into the base. Kept, for what was written lately is read again.
     pub fn update(&self, key: &[u8], row: Row) {
-        self.shard(key).put(key, row, self.shard_bytes_max());
+        let part = self.part(key);
+        part.shard(key).put(key, row, part.shard_bytes_max());
     }
 
     #[cfg(test)]
     fn byte_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().expect("no test panics inside").byte_count).sum()
+        self.usage().byte_count as usize
+    }
+}
+
+impl Part {
+    fn new(shard_count: usize) -> Part {
+        let shards = (0..shard_count).map(|_| Mutex::default()).collect();
+        Part { shards, shard_bytes_max: AtomicUsize::new(0) }
+    }
+
+    fn set_bytes_max(&self, bytes_max: usize) {
+        let shard_bytes_max = bytes_max / self.shards.len();
+        self.shard_bytes_max.store(shard_bytes_max, Ordering::Relaxed);
+        for shard in &self.shards {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).shrink_to(shard_bytes_max);
+        }
+    }
+
+    fn shard_bytes_max(&self) -> usize {
+        self.shard_bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        let index = crc32c::crc32c(key) as usize % self.shards.len();
+        let shard = self.shards.get(index).expect("the index is below the shard count");
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

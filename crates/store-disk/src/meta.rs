@@ -56,6 +56,8 @@ pub struct Options {
     pub checkpoint_bytes: Option<u64>,
     /// Memory for rows that were used lately and for pages of the base, together.
     pub cache_bytes: usize,
+    /// Its rows are file data, which have a share of that memory and cannot take the rest.
+    pub data_table: Option<Table>,
     /// Nothing applied stays undurable longer than this and one sync.
     pub sync_interval: Duration,
     /// How often the space on the device is looked after, and a failed checkpoint is tried again.
@@ -70,6 +72,7 @@ impl Default for Options {
             segment_bytes: None,
             checkpoint_bytes: None,
             cache_bytes: 96 << 20,
+            data_table: None,
             sync_interval: base::limits::SYNC_INTERVAL,
             upkeep_interval: Duration::from_secs(5),
             no_sync: Syncing::from_environment() == Syncing::Skipped,
@@ -324,7 +327,7 @@ impl MetaDisk {
             log: Mutex::new(log),
             overlay: RwLock::new(overlay),
             base: Box::new(base),
-            cache: RowCache::new(row_cache_bytes(options.cache_bytes)),
+            cache: RowCache::new(row_cache_bytes(options.cache_bytes), options.data_table),
             cache_bytes: AtomicUsize::new(options.cache_bytes),
             applied: AtomicU64::new(found.last.0),
             durable: AtomicU64::new(found.last.0),

@@ -106,6 +106,25 @@ fn a_file_stays_within_its_own_bound_when_it_is_alone() {
     assert_eq!(mib_of(&ahead, 1), 4);
 }
 
+/// `max_read_ahead_mb=1024` beside the default: a file that is alone is bound by what one file may have.
+#[test]
+fn a_larger_pool_is_the_same_to_one_file() {
+    let in_pool = |mib: Option<u64>| {
+        let usual = ReadAheadBounds::default();
+        let byte_count = mib.map_or(usual.byte_count, |mib| mib * MIB);
+        let bounds = ReadAheadBounds { byte_count, ..usual };
+        let mut ahead = Ahead { bounds, ..Ahead::default() };
+        let before = ahead.file_byte_count_max(object(1).fid);
+        (0..200).for_each(|_| assert!(read_next(&mut ahead, 1)));
+        let after = ahead.file_byte_count_max(object(1).fid);
+        let in_force = [bounds.file_bytes_in_force(), bounds.whole_bytes_in_force()];
+        (in_force, before, after, mib_of(&ahead, 1))
+    };
+    assert_eq!(in_pool(None), in_pool(Some(1024)));
+    assert_eq!(in_pool(None).3, 64);
+    assert_ne!(in_pool(None), in_pool(Some(32)), "a smaller one is not");
+}
+
 #[test]
 fn many_files_that_rest_leave_two_windows_to_one_that_is_read() {
     let mut ahead = ahead(16, 8);

@@ -1,5 +1,7 @@
 //! What operators read and clear: each thing that is counted by itself.
 
+use crate::skew::tap::Tap;
+use crate::skew::tape::What;
 use crate::world::{O_RDWR, TOP, World};
 use base::{Duration, TargetId};
 use client::stats::TargetStats;
@@ -112,4 +114,36 @@ fn what_listings_and_reading_ahead_have_brought_is_cleared_apart_from_calls() {
     assert_eq!(machine.read_ahead_stats().hit_page_count + machine.read_ahead_stats().miss_page_count, 0);
     assert!(machine.read_ahead_stats_since() > since);
     assert_eq!(machine.stats().listings, before.0.listings);
+}
+
+/// Writes and reads past the page cache; -> frames with data on the wire, by whether they have a checksum.
+fn data_frames(world: &mut World, file: (u64, u64)) -> (usize, usize) {
+    world.tap = Tap::Recording(Vec::new());
+    assert_eq!(world.write(0, file, 0, &[2; 4096]), Ok(4096));
+    assert_eq!(world.read(0, file, 0, 4096), [2; 4096]);
+    let Tap::Recording(moments) = std::mem::replace(&mut world.tap, Tap::Open) else { unreachable!() };
+    let frames = moments.iter().filter_map(|moment| match &moment.what {
+        What::Frame(frame) if !frame.data.is_empty() => Some(frame),
+        _ => None,
+    });
+    let (unchecked, checked): (Vec<_>, Vec<_>) =
+        frames.partition(|frame| frame.flags & wire::flags::UNCHECKED_DATA != 0);
+    (checked.len(), unchecked.len())
+}
+
+/// `lctl set_param osc.*.checksums=0` comes to this.
+#[test]
+fn data_have_checksums_on_the_wire_until_somebody_switches_them_off() {
+    let mut world = World::new(1, 1, 1);
+    let file = file(&mut world);
+    let is_on = |world: &World| {
+        world.mounts[0].machine.target_status(TargetId::ost(0)).expect("it is known").has_checked_data
+    };
+    assert!(is_on(&world), "by default");
+    assert_eq!(data_frames(&mut world, file), (2, 0), "a write's data, and those of a read's answer");
+    set(&mut world, TargetSetting::CheckedData(false));
+    assert!(!is_on(&world));
+    assert_eq!(data_frames(&mut world, file), (0, 2));
+    set(&mut world, TargetSetting::CheckedData(true));
+    assert_eq!(data_frames(&mut world, file), (2, 0));
 }

@@ -31,6 +31,19 @@ fn atomic_truncation_and_writeback_are_never_taken() {
     assert!(negotiated.has_inc_epoch());
 }
 
+/// Without it the kernel asks for every listing with all attributes, or for none.
+#[test]
+fn listings_bring_attributes_where_the_kernel_sees_that_they_are_looked_at() {
+    let both = init::DO_READDIRPLUS | init::READDIRPLUS_AUTO;
+    let taken = |offered: u64| {
+        let (out, negotiated) = answer(&kernel(38, offered), &MountOptions::default(), false).unwrap();
+        assert_eq!(u64::from(out.flags), negotiated.flags, "the kernel is told what is in use");
+        negotiated.flags
+    };
+    assert_eq!(taken(both | init::ASYNC_READ), both | init::ASYNC_READ);
+    assert_eq!(taken(init::DO_READDIRPLUS), init::DO_READDIRPLUS, "an old kernel has no more");
+}
+
 #[test]
 fn the_upper_flags_count_only_with_init_ext() {
     let offered = init::OVER_IO_URING | init::ASYNC_READ;

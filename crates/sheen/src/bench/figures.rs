@@ -344,6 +344,7 @@ impl Report {
                     ShareSummary::of(&of_phase.of_other, idle.map(|idle| &idle.of_other[..]));
             }
             self.figures.push(figure);
+            self.figures.extend(Figure::unsynced(of_phase));
         }
     }
 
@@ -450,6 +451,25 @@ impl Figure {
             other_shares,
             listing: ListingSummary::of(&samples.of_place),
             other_listing: ListingSummary::of(&samples.of_other),
+        })
+    }
+
+    /// A stream without its fsync. Nobody can rely on what is not synced, so that it is printed, and compared with nothing.
+    fn unsynced(samples: &Samples) -> Option<Figure> {
+        let rates: Option<Vec<f64>> = samples.of_place.iter().map(|sample| sample.unsynced_rate).collect();
+        Some(Figure {
+            operation: samples.phase.unsynced_name()?,
+            processes: samples.procs,
+            unit: samples.phase.unit.word(),
+            directory: Summary::of(&rates?)?,
+            other: None,
+            ratio: None,
+            cost: None,
+            other_cost: None,
+            shares: None,
+            other_shares: None,
+            listing: None,
+            other_listing: None,
         })
     }
 

@@ -15,6 +15,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Floor {
@@ -43,7 +44,22 @@ pub enum Stored {
     Zeros,
     /// What `bench mmap` has written, through the page cache
     Mapped,
+    /// Zeros; names and attributes last, as those of a real mount
+    Listed,
 }
+
+impl Stored {
+    fn word(self) -> &'static str {
+        match self {
+            Stored::Zeros => "zeros",
+            Stored::Mapped => "mapped",
+            Stored::Listed => "listed",
+        }
+    }
+}
+
+/// Longer than any phase.
+const LISTED_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// How the process that serves is started; only by ourselves.
 #[derive(Clone, Debug, Args)]
@@ -63,6 +79,7 @@ pub fn serve(task: &Serve) -> Result<()> {
     let null_fs = match task.stored {
         Stored::Zeros => NullFs::new(0),
         Stored::Mapped => NullFs::with(Contents::cached(&mapped_block())),
+        Stored::Listed => NullFs::new(0).cached_for(LISTED_TTL),
     };
     let handler: Arc<dyn Handler> = match task.floor {
         Floor::Fuse => Arc::new(null_fs),
@@ -93,10 +110,7 @@ impl NullMount {
         let mut null = NullMount { dir, server: None };
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
-        command.args(["bench", "null-mount", floor.word()]).arg(&null.dir);
-        if stored == Stored::Mapped {
-            command.args(["--stored", "mapped"]);
-        }
+        command.args(["bench", "null-mount", floor.word()]).arg(&null.dir).args(["--stored", stored.word()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let server = null.server.insert(command.spawn().context("cannot start a null file system")?);
         let output = server.stdout.take().context("the output of the null file system is a pipe")?;

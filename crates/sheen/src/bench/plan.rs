@@ -21,6 +21,8 @@ pub struct Plan {
     /// Processes that stream beside walks, of `mib` together.
     pub beside_proc_count: u32,
     pub remount: Option<String>,
+    /// Mounts the measured directory afresh, and nothing else: servers know what they knew.
+    pub remount_client: Option<String>,
     pub is_cold: bool,
     /// Entries to list are of several types.
     pub is_mixed: bool,
@@ -121,9 +123,14 @@ pub enum Step {
         depth: u32,
     },
     /// What `ls -l` does.
-    List,
+    List {
+        /// Only the client has forgotten what it knew.
+        is_client_cold: bool,
+    },
     /// What `ls -f` does.
-    ListNames,
+    ListNames {
+        is_client_cold: bool,
+    },
     Map(Pattern),
     /// Create, write 4 KiB, close.
     WriteFile,
@@ -242,9 +249,18 @@ const DIRECT: &[Phase] = &[
     names("read 4K, 16", Step::Direct { is_write: false, depth: 16 }),
 ];
 
-const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
+/// All are cold before the first worker begins.
+const LS: &[Phase] = &[
+    names("ls -l cold", Step::List { is_client_cold: false }),
+    names("ls -l client cold", Step::List { is_client_cold: true }),
+    names("ls -l warm", Step::List { is_client_cold: false }),
+];
 
-const NAMES: &[Phase] = &[names("ls -f cold", Step::ListNames), names("ls -f warm", Step::ListNames)];
+const NAMES: &[Phase] = &[
+    names("ls -f cold", Step::ListNames { is_client_cold: false }),
+    names("ls -f client cold", Step::ListNames { is_client_cold: true }),
+    names("ls -f warm", Step::ListNames { is_client_cold: false }),
+];
 
 const MMAP: &[Phase] = &[
     data("mmap seq", Step::Map(Pattern::Seq)),
@@ -378,6 +394,8 @@ pub struct Wanted<'a> {
     pub patterns: &'a [Pattern],
     pub ops: &'a [DneOp],
     pub is_cold: bool,
+    /// Somebody has said how.
+    pub is_client_cold: bool,
 }
 
 impl Wanted<'_> {
@@ -397,6 +415,9 @@ impl Wanted<'_> {
             Step::Mkdir if kind == Kind::Dne => self.ops.contains(&DneOp::Mkdir),
             // What makes caches cold needs root, or a command.
             Step::StatUncached => self.is_cold,
+            Step::List { is_client_cold: true } | Step::ListNames { is_client_cold: true } => {
+                self.is_client_cold
+            }
             _ => true,
         }
     }
@@ -419,7 +440,8 @@ impl Plan {
     }
 
     fn wanted(&self) -> Wanted<'_> {
-        Wanted { patterns: &self.patterns, ops: &self.ops, is_cold: self.is_cold }
+        let is_client_cold = self.remount_client.is_some();
+        Wanted { patterns: &self.patterns, ops: &self.ops, is_cold: self.is_cold, is_client_cold }
     }
 
     /// Whether caches are made cold just before this phase.
@@ -430,6 +452,15 @@ impl Plan {
             Act::Step(Step::ReadFile { is_cold }) | Act::Tool { is_cold, .. } => is_cold,
             Act::Step(_) => false,
         }
+    }
+
+    /// The command that makes the client alone cold just before this phase.
+    pub fn client_remount_before(&self, act: Act) -> Option<&str> {
+        let is_client_cold = matches!(
+            act,
+            Act::Step(Step::List { is_client_cold: true } | Step::ListNames { is_client_cold: true })
+        );
+        self.remount_client.as_deref().filter(|_| is_client_cold)
     }
 
     /// Bytes that have to come from the servers once, for all processes together, where that is known.
@@ -477,7 +508,16 @@ impl Plan {
 impl Phase {
     /// Whether it has a first entry.
     pub fn lists(&self) -> bool {
-        matches!(self.act, Act::Step(Step::List | Step::ListNames))
+        matches!(self.act, Act::Step(Step::List { .. } | Step::ListNames { .. }))
+    }
+
+    /// What its row is called that says how fast it was without its fsync.
+    pub fn unsynced_name(&self) -> Option<&'static str> {
+        match self.act {
+            Act::Step(Step::StreamOut { is_direct: false }) => Some("write 1M, no fsync"),
+            Act::Step(Step::StreamOut { is_direct: true }) => Some("write 1M direct, no fsync"),
+            _ => None,
+        }
     }
 
     /// How many operations so much was: names, blocks of bytes, MiB that were touched.

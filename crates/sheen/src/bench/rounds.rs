@@ -5,11 +5,11 @@ use super::cost::{Cost, Meter};
 use super::dne;
 use super::interrupt;
 use super::listing::{Memory, MemoryMeter};
-use super::make_cold;
 use super::partner::Partner;
 use super::place::Place;
 use super::plan::{Act, Kind, Phase, Plan, Step, Unit};
 use super::tool::{self, Paths};
+use super::{make_cold, shell};
 use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -37,6 +37,8 @@ pub struct Sample {
     /// Of a listing: when its first entry came, to the last of the workers; and what the process of the mount had in memory.
     pub first_entry: Option<Duration>,
     pub memory: Option<Memory>,
+    /// Of a stream that was written: its rate until the last of the workers began its fsync.
+    pub unsynced_rate: Option<f64>,
 }
 
 /// What was done in a phase.
@@ -45,12 +47,14 @@ pub struct Done {
     /// Names, or bytes.
     amount: u64,
     first_entry: Option<Duration>,
+    unsynced: Option<Duration>,
 }
 
 impl Done {
     fn add(&mut self, other: Done) {
         self.amount += other.amount;
         self.first_entry = self.first_entry.max(other.first_entry);
+        self.unsynced = self.unsynced.max(other.unsynced);
     }
 }
 
@@ -155,7 +159,7 @@ fn tool_round(plan: &Plan, place: &Place, progress: &Progress) -> Result<Vec<Sam
         tool.prepare(&paths)?;
         let readers = is_beside.then(|| Readers::start(plan, place)).transpose()?;
         let amount = u64::from(plan.file_count);
-        let perform = || tool::run(&mut tool.command(&paths)).map(|()| Done { amount, first_entry: None });
+        let perform = || tool::run(&mut tool.command(&paths)).map(|()| Done { amount, ..Done::default() });
         samples.push(measure((plan, progress), place, &phase, readers.as_ref(), perform)?);
     }
     Ok(samples)
@@ -174,6 +178,9 @@ fn measure(
     if plan.is_cold_before(phase.act) {
         make_cold(plan.remount.as_deref())?;
     }
+    if let Some(command) = plan.client_remount_before(phase.act) {
+        shell(command)?;
+    }
     if phase.act == Act::Step(Step::StatUncached) {
         place.forget_names()?;
     }
@@ -189,7 +196,7 @@ fn measure(
     let memory = listing_pid.and_then(MemoryMeter::start);
     let meter = Meter::start(place.metered());
     let (started, shares) = (Instant::now(), ShareMeter::start(readers)?);
-    let Done { amount, first_entry } = perform()?;
+    let Done { amount, first_entry, unsynced } = perform()?;
     let shares = shares.stop()?;
     let memory = memory.and_then(MemoryMeter::stop);
     if is_settled {
@@ -200,8 +207,9 @@ fn measure(
     let cost = meter.and_then(|meter| meter.stop(operation_count, plan.rpc_unit_count(operation_count)));
     drop(settings);
     progress.add(1, if phase.unit == Unit::MibPerSecond { amount } else { 0 });
+    let unsynced_rate = unsynced.map(|elapsed| rate(phase.unit, amount, elapsed));
     let rate = rate(phase.unit, amount, shares.elapsed);
-    Ok(Sample { rate, cost, shares, counted, first_entry, memory })
+    Ok(Sample { rate, cost, shares, counted, first_entry, memory, unsynced_rate })
 }
 
 pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
@@ -212,13 +220,15 @@ pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
     }
 }
 
-/// `done AMOUNT NANOS [NANOS]`: the last number is when the first entry of a listing came.
+/// `done AMOUNT NANOS [first=NANOS] [unsynced=NANOS]`: when the first entry of a listing came, and when the fsync of a stream began.
 fn done(line: &str) -> Option<Done> {
-    let mut numbers =
-        line.strip_prefix("done ")?.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
-    let amount = numbers.next()??;
-    let first_entry = numbers.nth(1).flatten().map(Duration::from_nanos);
-    Some(Done { amount, first_entry })
+    let words = || line.strip_prefix("done ").unwrap_or_default().split_ascii_whitespace();
+    let amount = words().next()?.parse().ok()?;
+    let part = |name: &str| {
+        let nanos = words().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+        nanos.map(Duration::from_nanos)
+    };
+    Some(Done { amount, first_entry: part("first"), unsynced: part("unsynced") })
 }
 
 /// One worker process, from outside.
@@ -240,7 +250,14 @@ impl Worker {
         if !ops.is_empty() {
             words.extend(["--ops".into(), ops.join(",").into()]);
         }
-        let switches = [("--shared", plan.is_shared), ("--cold", plan.is_cold)];
+        let is_null = place.null_pid.is_some();
+        let is_client_cold = plan.remount_client.is_some();
+        let switches = [
+            ("--shared", plan.is_shared),
+            ("--cold", plan.is_cold),
+            ("--client-cold", is_client_cold),
+            ("--null", is_null),
+        ];
         words.extend(switches.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option.into()));
         Ok(Worker(Partner::start("worker", words)?))
     }
@@ -278,12 +295,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_says_when_its_first_entry_came_and_the_last_one_counts() {
+    fn a_worker_says_when_its_first_entry_came_and_its_fsync_began_and_the_last_one_counts() {
         let mut sum = Done::default();
-        for line in ["done 5 100 20\n", "done 7 100 30\n", "done 1 100\n"] {
+        for line in ["done 5 100 first=20\n", "done 7 100 first=30 unsynced=80\n", "done 1 100 unsynced=90\n"]
+        {
             sum.add(done(line).expect("a line of a worker"));
         }
-        assert_eq!((sum.amount, sum.first_entry), (13, Some(Duration::from_nanos(30))));
+        let nanos = |nanos| Some(Duration::from_nanos(nanos));
+        assert_eq!((sum.amount, sum.first_entry, sum.unsynced), (13, nanos(30), nanos(90)));
+        assert_eq!(done("done 1 100\n").map(|done| (done.first_entry, done.unsynced)), Some((None, None)));
         assert!(["ready\n", "done\n", "done x 1\n", ""].iter().all(|line| done(line).is_none()));
     }
 }

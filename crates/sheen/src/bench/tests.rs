@@ -1,8 +1,9 @@
-use super::figures::Summary;
+use super::beside::Shares;
+use super::figures::{Report, Summary};
 use super::pattern::Pattern;
 use super::place::Place;
 use super::plan::{Kind, Plan, Step, Unit, Wanted};
-use super::rounds::{self, rate};
+use super::rounds::{self, Sample, Samples, rate};
 use super::worker::{Task, Worker};
 use super::{Bench, Common, What};
 use clap::Parser;
@@ -59,8 +60,8 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
         (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
         (Kind::Stream, vec![2 << 20; 5]),
         (Kind::Direct, vec![(2 << 20) / 4096 / 16; 6]),
-        (Kind::Ls, vec![20; 2]),
-        (Kind::Names, vec![20; 2]),
+        (Kind::Ls, vec![20; 3]),
+        (Kind::Names, vec![20; 3]),
         (Kind::Mmap, vec![2 << 20, 1 << 19, 2 << 12]),
         (Kind::Small, vec![20; 3]),
     ] {
@@ -78,13 +79,20 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
             ops: Vec::new(),
             shared: false,
             cold: true,
+            client_cold: true,
+            null: false,
         };
         let mut worker = Worker::new(&task).expect("a worker");
         let mut perform = |step| {
             worker.prepare(step).expect("prepared");
             worker.perform(step).expect("performed")
         };
-        let wanted = Wanted { patterns: &task.patterns, ops: &[], is_cold: task.cold };
+        let wanted = Wanted {
+            patterns: &task.patterns,
+            ops: &[],
+            is_cold: task.cold,
+            is_client_cold: task.client_cold,
+        };
         let steps = wanted.steps(kind).into_iter();
         assert_eq!(steps.map(|(_, step)| perform(step)).collect::<Vec<u64>>(), amounts, "{kind:?}");
         if kind == Kind::Md {
@@ -138,6 +146,8 @@ fn workers_that_share_a_directory_have_names_of_their_own() {
             ops: Vec::new(),
             shared: true,
             cold: false,
+            client_cold: false,
+            null: false,
         };
         let mut worker = Worker::new(&task).expect("a worker");
         worker.perform(Step::Create).expect("nobody else has these names");
@@ -165,6 +175,20 @@ fn one_side_is_compared_with_one_thing() {
     assert!(refused(&["tree", "/tmp", "--beside-procs", "2"]), "nothing is streamed");
     assert!(refused(&["tree", "/tmp", "--beside-mib", "9", "--small"]));
     assert!(!refused(&["tree", "/tmp", "--beside-mib", "9", "--beside-procs", "3", "--beside-dir", "/"]));
+}
+
+#[test]
+fn a_listing_by_a_new_client_is_measured_where_somebody_says_how_to_have_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let usual = plan(Kind::Ls, dir.path());
+    let with = Plan { remount_client: Some("remount".to_owned()), ..usual.clone() };
+    let phases = |plan: &Plan| -> Vec<(&'static str, bool)> {
+        let phases = plan.phases().into_iter();
+        phases.map(|phase| (phase.name, plan.client_remount_before(phase.act).is_some())).collect()
+    };
+    assert_eq!(phases(&usual), [("ls -l cold", false), ("ls -l warm", false)]);
+    let expected = [("ls -l cold", false), ("ls -l client cold", true), ("ls -l warm", false)];
+    assert_eq!(phases(&with), expected);
 }
 
 #[test]
@@ -200,4 +224,54 @@ fn a_size_of_all_processes_is_shared_among_them() {
         Line::try_parse_from(["bench", "stream", "/", "--size", "1G", "--mib", "5"]).is_err(),
         "one of them"
     );
+}
+
+#[test]
+fn a_write_without_its_fsync_has_a_row_and_is_compared_with_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (place, other) =
+        (Place::new(dir.path()).expect("a place"), Place::new(dir.path()).expect("another one"));
+    let plan = plan(Kind::Stream, dir.path());
+    let sample = |rate: f64, unsynced_rate: f64| Sample {
+        rate,
+        cost: None,
+        shares: Shares::default(),
+        counted: Duration::ZERO,
+        first_entry: None,
+        memory: None,
+        unsynced_rate: (unsynced_rate > 0.0).then_some(unsynced_rate),
+    };
+    let samples: Vec<Samples> = plan
+        .phases()
+        .iter()
+        .map(|phase| {
+            let unsynced_rate = if phase.unsynced_name().is_some() { 900.0 } else { 0.0 };
+            let (of_place, of_other) =
+                (vec![sample(300.0, unsynced_rate)], vec![sample(600.0, 2.0 * unsynced_rate)]);
+            Samples { phase: *phase, procs: 1, needed_bytes: None, of_place, of_other }
+        })
+        .collect();
+    let mut report = Report::new("stream", &plan, &place, Some(&other));
+    report.add(&samples);
+    let json: serde_json::Value = serde_json::from_str(&report.to_json().expect("text")).expect("JSON");
+    let rows: Vec<(&str, f64, Option<f64>)> = json["figures"]
+        .as_array()
+        .expect("figures")
+        .iter()
+        .map(|figure| {
+            let operation = figure["operation"].as_str().expect("a name");
+            (operation, figure["directory"]["median"].as_f64().expect("a rate"), figure["ratio"].as_f64())
+        })
+        .collect();
+    let expected = [
+        ("write 1M", 300.0, Some(0.5)),
+        ("write 1M, no fsync", 900.0, None),
+        ("read 1M", 300.0, Some(0.5)),
+        ("read 1M warm", 300.0, Some(0.5)),
+        ("write 1M direct", 300.0, Some(0.5)),
+        ("write 1M direct, no fsync", 900.0, None),
+        ("read 1M direct", 300.0, Some(0.5)),
+    ];
+    assert_eq!(rows, expected);
+    assert!(json["figures"][1]["other"].is_null());
 }

@@ -41,6 +41,12 @@ pub struct Task {
     /// With the phases that make caches cold
     #[arg(long)]
     pub cold: bool,
+    /// With the phases before which the client alone forgets what it knew
+    #[arg(long)]
+    pub client_cold: bool,
+    /// The file system keeps no contents
+    #[arg(long)]
+    pub null: bool,
 }
 
 /// The worker's whole life.
@@ -50,7 +56,8 @@ pub struct Task {
 pub fn run(task: &Task) -> Result<()> {
     let mut worker = Worker::new(task)?;
     let mut lines = std::io::stdin().lock().lines();
-    let wanted = Wanted { patterns: &task.patterns, ops: &task.ops, is_cold: task.cold };
+    let Task { patterns, ops, .. } = task;
+    let wanted = Wanted { patterns, ops, is_cold: task.cold, is_client_cold: task.client_cold };
     for (phase, step) in wanted.steps(task.kind) {
         // The phase before is counted until its MDTs are at rest, which nothing of this one may disturb.
         if task.kind == Kind::Dne && lines.next().is_none() {
@@ -63,9 +70,12 @@ pub fn run(task: &Task) -> Result<()> {
         let started = Instant::now();
         let amount = worker.perform(step).with_context(|| format!("{} failed", phase.name))?;
         let elapsed = started.elapsed().as_nanos();
-        let first =
-            worker.first_entry.take().map(|first| format!(" {}", first.as_nanos())).unwrap_or_default();
-        say(&format!("done {amount} {elapsed}{first}"))?;
+        let part = |name: &str, time: Option<Duration>| {
+            time.map(|time| format!(" {name}={}", time.as_nanos())).unwrap_or_default()
+        };
+        let first = part("first", worker.first_entry.take());
+        let unsynced = part("unsynced", worker.unsynced.take());
+        say(&format!("done {amount} {elapsed}{first}{unsynced}"))?;
     }
     // What it removes is not to be counted with the last phase, which may be counted for longer than it lasts.
     if task.kind == Kind::Dne && lines.next().is_none() {
@@ -92,10 +102,14 @@ pub struct Worker {
     size_bytes: u64,
     rng: Rng,
     block: Vec<u8>,
+    /// What is read is not what was written.
+    is_null: bool,
     /// Of the phase of `Kind::Dne` that was prepared last.
     ground: Option<Ground>,
     /// Of the last listing: how long the first entry took.
     first_entry: Option<Duration>,
+    /// Of the last stream that was written: how long it took without its fsync.
+    unsynced: Option<Duration>,
 }
 
 impl Worker {
@@ -116,8 +130,18 @@ impl Worker {
         let mut rng = Rng::new(u64::from(task.index));
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
-        let (index, file_count, ground, first_entry) = (task.index, task.files, None, None);
-        Ok(Worker { dir, index, file_count, size_bytes, rng, block, ground, first_entry })
+        Ok(Worker {
+            dir,
+            index: task.index,
+            file_count: task.files,
+            size_bytes,
+            rng,
+            block,
+            is_null: task.null,
+            ground: None,
+            first_entry: None,
+            unsynced: None,
+        })
     }
 
     /// What must not be measured.
@@ -127,6 +151,7 @@ impl Worker {
             Step::StreamIn { is_direct } => drop_cached(&self.stream_path(is_direct))?,
             Step::Direct { .. } if !self.stream_path(true).exists() => {
                 self.stream_out(true)?;
+                self.unsynced = None;
             }
             Step::StatUncached => {
                 self.for_each("u", |path| File::create_new(path).map(drop))?;
@@ -146,8 +171,8 @@ impl Worker {
             | Step::StreamOut { .. }
             | Step::StreamAgain
             | Step::Direct { .. }
-            | Step::List
-            | Step::ListNames
+            | Step::List { .. }
+            | Step::ListNames { .. }
             | Step::Map(_)
             | Step::WriteFile
             | Step::ReadFile { .. } => {}
@@ -175,8 +200,8 @@ impl Worker {
             Step::StreamIn { is_direct } => self.stream_in(is_direct),
             Step::StreamAgain => self.stream_in(false),
             Step::Direct { is_write, depth } => self.direct(is_write, depth),
-            Step::List => self.list(look_at_entry),
-            Step::ListNames => self.list(|_, _| Ok(())),
+            Step::List { .. } => self.list(look_at_entry),
+            Step::ListNames { .. } => self.list(|_, _| Ok(())),
             Step::Map(pattern) => self.map(pattern),
             Step::WriteFile => self.for_each("s", |path| self.write_file(path)),
             Step::ReadFile { .. } => self.for_each("s", |path| self.read_file(path)),
@@ -253,6 +278,7 @@ impl Worker {
     }
 
     fn stream_out(&mut self, is_direct: bool) -> Result<u64> {
+        let started = Instant::now();
         let file =
             stream_options(is_direct).write(true).create_new(true).open(self.stream_path(is_direct))?;
         let mut buffer = self.block.clone();
@@ -262,6 +288,7 @@ impl Worker {
         for number in 0..self.size_bytes / MIB {
             file.write_all_at(block, number * MIB)?;
         }
+        self.unsynced = Some(started.elapsed());
         file.sync_all()?;
         Ok(self.size_bytes)
     }
@@ -273,7 +300,7 @@ impl Worker {
         for number in 0..self.size_bytes / MIB {
             file.read_exact_at(block, number * MIB)?;
         }
-        ensure!(block == self.block, "what was read last is not what was written");
+        ensure!(self.is_null || block == self.block, "what was read last is not what was written");
         Ok(self.size_bytes)
     }
 

@@ -392,7 +392,8 @@ pub static DISK: Class<Disk> = Class {
         read_only("filesfree", "Its free inodes.", |disk| Some(disk.space.free_inode_count.to_string())),
         Param {
             name: "metadata_cache_mb",
-            doc: "Memory of a target for its rows and the pages that they lie on, MiB; file data cannot take it.",
+            doc: "Memory of a target for its rows (a third) and the pages that they lie on, MiB; file data cannot take it. Data on an MDT are rows: \
+                  they have a quarter of that third at most, and pages as others have.",
             read: |disk| Some((disk.rows.cache_use().budget_bytes >> 20).to_string()),
             write: Some(Write::Number(1..=METADATA_CACHE_MIB_MAX, |disk, mib| {
                 disk.rows.set_cache_bytes((mib << 20) as usize);

@@ -8,7 +8,7 @@ fn row(byte: u8) -> Row {
 
 #[test]
 fn a_row_read_before_a_checkpoint_is_not_let_in_after_it() {
-    let cache = RowCache::new(1 << 20);
+    let cache = RowCache::new(1 << 20, None);
     let generation = cache.generation();
     cache.advance_generation();
     cache.update(b"k", row(2));
@@ -22,7 +22,7 @@ fn a_row_read_before_a_checkpoint_is_not_let_in_after_it() {
 
 #[test]
 fn the_budget_holds_and_used_rows_stay() {
-    let cache = RowCache::new(200_000);
+    let cache = RowCache::new(200_000, None);
     for n in 0..10_000_u32 {
         cache.insert(&n.to_be_bytes(), row(n as u8), 0);
         if n > 0 {
@@ -40,7 +40,7 @@ fn the_budget_holds_and_used_rows_stay() {
 
 #[test]
 fn a_smaller_budget_holds_at_once() {
-    let cache = RowCache::new(1 << 20);
+    let cache = RowCache::new(1 << 20, None);
     for n in 0..1000_u32 {
         cache.insert(&n.to_be_bytes(), row(1), 0);
     }
@@ -55,4 +55,35 @@ fn a_smaller_budget_holds_at_once() {
     assert!(cache.get(b"never").is_none());
     let usage = cache.usage();
     assert_eq!((usage.hit_count, usage.miss_count), (1, 1));
+}
+
+#[test]
+fn file_data_take_a_quarter_and_no_other_row_goes_for_them() {
+    const DATA: Table = 11;
+    let bytes_max = 1 << 20;
+    let cache = RowCache::new(bytes_max, Some(DATA));
+    let key = |table: Table, n: u32| [&[table][..], &n.to_be_bytes()].concat();
+    for n in 0..500 {
+        cache.insert(&key(2, n), row(1), 0);
+    }
+    let without_data = cache.byte_count();
+    let data: Row = Some(vec![7; 16 << 10].into());
+    for n in 0..1000 {
+        // Both ways in.
+        if n % 2 == 0 {
+            cache.insert(&key(DATA, n), data.clone(), 0);
+        } else {
+            cache.update(&key(DATA, n), data.clone());
+        }
+        assert!(cache.byte_count() <= without_data + bytes_max / 4);
+    }
+    assert!((0..500).all(|n| cache.get(&key(2, n)).is_some()), "rows of inodes stay");
+    assert_eq!(cache.get(&key(DATA, 999)), Some(data.clone()), "what was read last is here");
+    for n in 500..20_000 {
+        cache.insert(&key(2, n), row(1), 0);
+    }
+    assert!(cache.byte_count() <= bytes_max);
+    assert_eq!(cache.get(&key(DATA, 999)), Some(data), "nor do data go for other rows");
+    cache.set_bytes_max(0);
+    assert_eq!(cache.usage().row_count, 0);
 }

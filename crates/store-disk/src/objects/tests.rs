@@ -419,6 +419,33 @@ fn a_cold_stream_is_read_past_the_cache_once_and_then_through_it() {
     store.close();
 }
 
+/// `lfs ladvise -a willread` comes to this.
+#[test]
+fn what_is_said_to_be_read_soon_is_fetched_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((store, _)) = cold_stream(dir.path()) else { return };
+    let file = device::open_to_read(&store.shared.path(&object(1))).unwrap();
+    let is_cold = |part: Extent| {
+        let (start, end) = (layout::stored_offset(part.start), layout::stored_offset(part.end));
+        device::is_cold(&file, Extent::new(start, end))
+    };
+    let (wanted, other) = (Extent::new(MIB, 5 * MIB), Extent::new(7 * MIB, 9 * MIB));
+    match is_cold(wanted) {
+        Ok(is_cold) => assert!(is_cold, "nobody has read it"),
+        // A kernel before 6.5 does not say.
+        Err(_) => return,
+    }
+    store.advise(&object(1), wanted, Advice::WillRead).unwrap();
+    wait_for("all of it in the cache", || {
+        // The kernel takes pages of others away when it likes.
+        store.advise(&object(1), wanted, Advice::WillRead).unwrap();
+        !is_cold(wanted).unwrap()
+    });
+    assert!(is_cold(other).unwrap(), "nobody has spoken of it");
+    assert_eq!(store.read_use().through_cache_bytes, 0, "nobody has read any of it");
+    store.close();
+}
+
 #[test]
 fn requests_of_a_stream_that_begin_within_a_block_are_no_second_reading() {
     let dir = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::conformance::meta::MetaHarness;
-use store::{Batch, MetaStore, StoreError};
+use store::{Batch, MetaStore, StoreError, Table};
 use store_disk::{MetaDisk, OpenError, Options, Recovered, ReplayError};
 
 fn options() -> Options {
@@ -413,6 +413,37 @@ fn rows_used_lately_are_found_without_the_base() {
     assert_eq!(store.cache_use().miss_count, misses, "rows that were used lately");
     assert_eq!(store.get(1, &5002_u64.to_be_bytes()).unwrap(), None);
     assert_eq!(store.cache_use().miss_count, misses + 1, "a row that was not");
+}
+
+/// Small files' data are rows as well. Whoever reads more of them than there is memory has no inode read again.
+#[test]
+fn rows_that_are_file_data_leave_the_others_in_memory() {
+    const INODES: Table = 2;
+    const DATA: Table = 11;
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { cache_bytes: 6 << 20, data_table: Some(DATA), ..options() };
+    MetaDisk::create(dir.path(), &options).unwrap();
+    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let key = |n: u64| n.to_be_bytes();
+    let put = |t: u64, table: Table, bytes: &[u8]| {
+        let mut batch = Batch::new();
+        batch.put(table, &key(t), bytes);
+        store.apply(Transno(t), &batch).unwrap();
+    };
+    (1..=1000).for_each(|t| put(t, INODES, &[t as u8; 200]));
+    (1001..=1600).for_each(|t| put(t, DATA, &[t as u8; 16 << 10]));
+    store.checkpoint().unwrap();
+    let misses = |table: Table, numbers: std::ops::RangeInclusive<u64>, byte_count: usize| {
+        let before = store.cache_use().miss_count;
+        for n in numbers {
+            assert_eq!(store.get(table, &key(n)).unwrap(), Some(vec![n as u8; byte_count]));
+        }
+        store.cache_use().miss_count - before
+    };
+    misses(INODES, 1..=1000, 200);
+    assert!(misses(DATA, 1001..=1600, 16 << 10) > 500, "more than there is room for");
+    assert_eq!(misses(INODES, 1..=1000, 200), 0, "rows of inodes that were read again");
+    assert_eq!(misses(DATA, 1600..=1600, 16 << 10), 0, "what was read last");
 }
 
 /// What is lost is memory, never rows; a base that is opened again while it is written and read has what it had.

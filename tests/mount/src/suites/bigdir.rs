@@ -52,8 +52,10 @@ const SAMPLE_COUNT: usize = 100;
 const KEPT_MAX: u64 = 1_000;
 /// A mount that is not heard for a moment, on a machine that stands still, believes nothing that it was told before.
 const LOOK_TRY_COUNT: usize = 5;
-/// Beside one for a hundred entries: what a mount asks for by itself meanwhile.
-const REQUESTS_BESIDE: u64 = 50;
+/// More entries than that for each request.
+const ENTRIES_PER_REQUEST: u64 = 100;
+/// What a listing of names may add to the private memory of a mount's process, whatever their number.
+const LISTING_KIB_MAX: u64 = 16 << 10;
 /// Of more entries with names of this length a mount does not keep what a listing has said (`client/src/listing_cache.rs`).
 const REMEMBERED_MAX: usize = 100_000;
 /// In each directory of a tree.
@@ -169,7 +171,7 @@ fn few_requests(context: &Context) -> Result<()> {
     };
     let brought = format!("statahead total: {entry_count}\nstatahead wrong: 0\n");
     let is_cheap = |(asked, listings): &(u64, String)| {
-        *asked <= entry_count / 100 + REQUESTS_BESIDE && listings.starts_with(&brought)
+        *asked * ENTRIES_PER_REQUEST < entry_count && listings.starts_with(&brought)
     };
     expect_once("all attributes come along with few requests", || list(""), is_cheap)?;
     let (without_xattrs, _) = list("llite.*.statahead_xattr=0")?;
@@ -269,7 +271,7 @@ fn make_mixed(directory: &Path, entry_count: u64) -> Result<()> {
     })
 }
 
-/// Attributes, ACL, link targets and xattrs of all entries, in the order of their names.
+/// Attributes, ACL, link targets, xattrs and their names of all entries, in the order of their names.
 fn look_at_all(directory: &Path, entry_count: u64) -> Result<()> {
     let found: BTreeSet<PathBuf> =
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
@@ -283,7 +285,10 @@ fn look_at_all(directory: &Path, entry_count: u64) -> Result<()> {
         let acl =
             sys::get_xattr(&path, "system.posix_acl_access").err().and_then(|error| error.raw_os_error());
         expect_eq(acl, Some(libc::ENODATA), "the ACL of an entry without")?;
-        if kind.is_file() || kind.is_dir() {
+        let has_number = kind.is_file() || kind.is_dir();
+        let expected: &[&str] = if has_number { &["user.number"] } else { &[] };
+        expect_eq(sys::list_xattrs(&path)?, expected, "the names of an entry's xattrs")?;
+        if has_number {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let number = sys::get_xattr(&path, "user.number").with_context(|| name.clone())?;
             expect_eq(format!("entry{}", String::from_utf8_lossy(&number)), name, "the xattr of an entry")?;
@@ -377,7 +382,8 @@ impl Big {
         let count: u64 = self.cluster.sheen(&["lctl", "get_param", "-n", &parameter])?.trim().parse()?;
         let added = self.second_anon_kib()?.saturating_sub(before_kib);
         note(&format!("after names only: {count} inodes kept, {added} KiB more in memory"));
-        expect(count <= KEPT_MAX, &format!("{count} inodes are kept after {} names", self.entry_count))
+        expect(count <= KEPT_MAX, &format!("{count} inodes are kept after {} names", self.entry_count))?;
+        expect(added <= LISTING_KIB_MAX, &format!("{added} KiB more after {} names", self.entry_count))
     }
 
     /// As du(1) and find(1) do with more than 10,000 entries: all names are read first, and each one is looked at then, in the order of inode
@@ -397,7 +403,7 @@ impl Big {
             note(&format!("names and then each of {} by its inode number: {asked} requests", entries.len()));
             Ok(asked)
         };
-        let is_cheap = |asked: &u64| *asked <= entry_count / 100 + REQUESTS_BESIDE;
+        let is_cheap = |asked: &u64| *asked * ENTRIES_PER_REQUEST < entry_count;
         expect_once("hardly a request for each name", look, is_cheap)
     }
 

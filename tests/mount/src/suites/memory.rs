@@ -33,6 +33,9 @@ const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
 const DIRECTORY_COUNT: usize = 60;
 const FILE_COUNT: usize = 3000;
 const STREAM_MIB: usize = 48;
+/// What each target may keep of its rows beside that.
+const ROWS_MIB: usize = 8;
+const _: () = assert!(ROWS_MIB * 4 < STREAM_MIB);
 const MIB: usize = 1 << 20;
 /// Rows that streams push out are read by every walk, what servers read now and then for other reasons (a checkpoint, a session) by some: the
 /// least of so many walks counts.
@@ -124,6 +127,8 @@ fn beside_streams(context: &Context) -> Result<()> {
     write_log(&cluster.mount.join("tree"))?;
     cluster.down()?;
     cluster.up()?;
+    // Less than is streamed: if that came in, the rows would go.
+    cluster.sheen(&["lctl", "set_param", &format!("osd-local.*.metadata_cache_mb={ROWS_MIB}")])?;
     let first = reads_of_cold_walk(&cluster, "first")?;
     expect(first > 0, "after a restart nothing is in memory: the counter is not of the base")?;
     let (stop, passes) = (Stop::default(), AtomicU64::new(0));

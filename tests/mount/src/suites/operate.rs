@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+mod benches;
 mod leaving;
 mod waiting;
 
@@ -23,6 +24,8 @@ pub static SUITE: Suite = Suite { name: "operate", bed: Bed::Own, cases: CASES, 
 static CASES: &[Case] = &[
     Case { name: "health_has_three_colours", seconds: 120, run: health },
     Case { name: "remote_directories_cause_no_sync", seconds: 120, run: dne },
+    Case { name: "benches_run_on_floors", seconds: 180, run: benches::on_floors },
+    Case { name: "a_listing_by_a_new_mount_is_measured", seconds: 120, run: benches::new_mount },
     Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
     Case { name: "a_comparison_that_is_stopped_leaves_nothing", seconds: 180, run: stopped },
     Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },

@@ -112,6 +112,7 @@ fn samples(rates: &[f64]) -> Samples {
         counted: Duration::ZERO,
         first_entry: None,
         memory: None,
+        unsynced_rate: None,
     };
     Samples(vec![("mkdir", rates.iter().map(sample).collect())])
 }

@@ -19,7 +19,7 @@ fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
     };
     let shares = Shares { elapsed: Duration::from_secs(1), tool_cpu: Duration::ZERO, streams: None };
     let counted = Duration::from_secs(3);
-    Sample { rate, cost: Some(cost), shares, counted, first_entry: None, memory: None }
+    Sample { rate, cost: Some(cost), shares, counted, first_entry: None, memory: None, unsynced_rate: None }
 }
 
 fn samples(op: DneOp, home: Home, of_place: Vec<Sample>) -> Samples {
@@ -89,7 +89,7 @@ fn an_operation_has_a_phase_for_each_home_and_a_worker_does_the_same() {
             expected.insert(0, Act::Step(Step::Mkdir));
         }
         assert_eq!(acts, expected);
-        let wanted = Wanted { patterns: &[], ops: &[*op], is_cold: false };
+        let wanted = Wanted { patterns: &[], ops: &[*op], is_cold: false, is_client_cold: false };
         let done: Vec<Act> = wanted.steps(Kind::Dne).iter().map(|(_, step)| Act::Step(*step)).collect();
         assert_eq!(done, expected);
         assert_eq!(op.to_possible_value().map(|value| value.get_name() == op.word()), Some(true));

@@ -71,8 +71,10 @@ fn file_count(package_count: u64) -> u64 {
 /// An open for each file, and a request for each directory.
 fn is_least(asked: &BTreeMap<String, u64>, package_count: u64) -> bool {
     let (file_count, directory_count) = (file_count(package_count), 1 + package_count);
-    let opens = asked.get("mds_open").copied().unwrap_or_default();
-    opens == file_count && asked.values().sum::<u64>() <= file_count + directory_count + FEW
+    let of = |kinds: &[&str]| kinds.iter().filter_map(|kind| asked.get(*kind)).sum::<u64>();
+    of(&["mds_open"]) == file_count
+        && of(&["mds_lookup", "mds_readpage"]) <= directory_count
+        && asked.values().sum::<u64>() <= file_count + directory_count + FEW
 }
 
 fn make_packages(top: &Path, package_count: u64) -> Result<()> {
