@@ -192,7 +192,7 @@ pub fn run_mounted(options: &MountedOptions) -> Result<bool> {
         println!("skipped: {reason}");
         return Ok(true);
     }
-    for mut command in plan.build_commands() {
+    for mut command in plan.build_commands(false) {
         if !command.status()?.success() {
             bail!("the build failed");
         }

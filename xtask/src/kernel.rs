@@ -86,7 +86,7 @@ pub fn run(options: &Options) -> Result<bool> {
         Err(error) => runner::end_skipped(&format!("{error:#}")),
     };
     if !options.built {
-        for mut command in plan.build_commands() {
+        for mut command in plan.build_commands(false) {
             if !command.status()?.success() {
                 bail!("the build failed");
             }

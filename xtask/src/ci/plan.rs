@@ -33,15 +33,15 @@ pub struct Step {
 
 enum Kind {
     Format,
-    /// clippy, without etcd and with it.
+    /// clippy of everything, and whether the binary builds without etcd, too.
     Lints,
-    /// `cargo test ARGUMENTS…` of everything.
-    Tests(&'static [&'static str]),
     /// Our own checks of the crates' order.
     Layers,
-    /// The release binary and the suites' runner.
+    /// Everything that the other steps run.
     Build,
-    /// The release binary with these arguments.
+    /// `cargo test` of everything.
+    Tests,
+    /// The binary with these arguments.
     Sheen(&'static [&'static str]),
     /// The simulation with planted faults.
     Planted,
@@ -100,8 +100,8 @@ const DNE_MODEL: &[&str] = &["sim", "--scenario", "dne-model", "--crashes", "1",
 const RENAME_LOCKS: &[&str] = &["sim", "--scenario", "rename-locks", "--states", "200000"];
 /// Its client's build needs programs that are not everywhere.
 const ETCD: &[&str] = &["--features", "sheen/etcd"];
-/// What a lint of all targets ends with.
-const LINTS: &[&str] = &["--all-targets", "--", "-D", "warnings"];
+/// How everything is built (see Cargo.toml), and where that lands.
+const PROFILE: &str = "ci";
 /// The virtual machine may have to emulate its processor.
 const KERNEL_SECONDS: u64 = 1200;
 
@@ -136,12 +136,17 @@ impl Plan {
         {
             command.env_remove(name);
         }
-        // The tests need a binary that is fast, not one that took minutes of link-time optimisation.
         command
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
-        command
+    }
+
+    /// cargo on the whole workspace: what one step builds so, another one finds.
+    fn cargo_on_all(&self, verb: &str, arguments: &[&str]) -> Command {
+        let all = ["--profile", PROFILE, "--workspace"];
+        self.cargo(&[&[verb], all.as_slice(), self.features(), arguments].concat())
+    }
+
+    fn built(&self, name: &str) -> PathBuf {
+        self.target.join(PROFILE).join(name)
     }
 
     /// This program with other arguments.
@@ -151,24 +156,20 @@ impl Plan {
         command
     }
 
-    /// What the suites need: the release binary and their runner, which the tests have built.
-    pub fn build_commands(&self) -> Vec<Command> {
+    /// What the suites need: the binary and their runner. What tests need besides is built with them, if they are to run.
+    pub fn build_commands(&self, has_tests: bool) -> Vec<Command> {
         let mut keep = Command::new("install");
         // A copy, because whoever builds something else in this directory replaces the original.
-        keep.arg("-D").arg(self.target.join("release/sheen")).arg(self.sheen());
-        let runner = ["build", "--workspace", "--bin", "mount-suites", "--bin", "lustre-oracle"];
-        vec![
-            self.cargo(&[&["build", "--release", "-p", "sheen"], self.features()].concat()),
-            keep,
-            self.cargo(&[&runner, self.features()].concat()),
-        ]
+        keep.arg("-D").arg(self.built("sheen")).arg(self.sheen());
+        let what: &[&str] = if has_tests { &["--bins", "--lib", "--tests"] } else { &["--bins"] };
+        vec![self.cargo_on_all("build", what), keep]
     }
 
-    /// Without etcd first: that is how it is installed.
     fn lint_commands(&self) -> Vec<Command> {
-        let lint = |features: &[&str]| self.cargo(&[&["clippy", "--workspace"], features, LINTS].concat());
-        let mut lints = vec![lint(&[])];
-        lints.extend(self.etcd_missing.is_none().then(|| lint(ETCD)));
+        let mut lints = vec![self.cargo_on_all("clippy", &["--all-targets", "--", "-D", "warnings"])];
+        // That is how it is installed.
+        let bare = || self.cargo(&["check", "--profile", PROFILE, "-p", "sheen"]);
+        lints.extend(self.etcd_missing.is_none().then(bare));
         lints
     }
 
@@ -215,7 +216,7 @@ impl Plan {
 
     /// The suites' runner, which works in one directory and keeps the logs of what failed in another.
     pub fn runner_in(&self, work: &Path, failed: &Path) -> Command {
-        let mut command = Command::new(self.target.join("debug/mount-suites"));
+        let mut command = Command::new(self.built("mount-suites"));
         command.current_dir(&self.root).arg("run");
         command.arg("--sheen").arg(self.sheen());
         command.arg("--work").arg(work).arg("--tools").arg(self.target.join("tools"));
@@ -229,9 +230,8 @@ fn steps() -> Vec<Step> {
         step("format", 120, Kind::Format),
         step("layers", 120, Kind::Layers),
         step("lints", 1500, Kind::Lints),
-        step("test-build", 1500, Kind::Tests(&["--no-run"])),
-        Step { needs: &["test-build"], ..step("tests", 900, Kind::Tests(&["--no-fail-fast"])) },
-        step("build", 1500, Kind::Build),
+        step("build", 2400, Kind::Build),
+        Step { needs: &["build"], ..step("tests", 900, Kind::Tests) },
         Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..2000"])) },
         Step { needs: &["build"], ..step("churn", 480, Kind::Sheen(CHURN)) },
         Step { needs: &["build"], ..step("crash-table", 480, Kind::Sheen(CRASH_TABLE)) },
@@ -298,9 +298,7 @@ impl Step {
         match &self.kind {
             Kind::Format => vec![plan.cargo(&["fmt", "--all", "--", "--check"])],
             Kind::Lints => plan.lint_commands(),
-            Kind::Tests(arguments) => {
-                vec![plan.cargo(&[&["test", "--workspace"], plan.features(), arguments].concat())]
-            }
+            Kind::Tests => vec![plan.cargo_on_all("test", &["--no-fail-fast"])],
             Kind::Layers => vec![plan.xtask(&["layers"])],
             Kind::Package => {
                 let mut command = plan.xtask(&["package", "--check", "--binary"]);
@@ -313,15 +311,15 @@ impl Step {
                 command.args(*suites);
                 vec![command]
             }
-            Kind::Build => plan.build_commands(),
+            Kind::Build => plan.build_commands(true),
             Kind::Sheen(arguments) => {
                 let mut command = Command::new(plan.sheen());
                 command.current_dir(&plan.root).args(*arguments);
                 vec![command]
             }
             Kind::Planted => {
-                let planted = ["--features", "planted-faults", "--example", "planted"];
-                vec![plan.cargo(&[&["run", "--release", "-p", "sim"], planted.as_slice()].concat())]
+                let planted = ["-p", "sim", "--features", "planted-faults", "--example", "planted"];
+                vec![plan.cargo(&[&["run", "--profile", PROFILE], planted.as_slice()].concat())]
             }
             Kind::Suite { suite, transport } => {
                 vec![plan.suite_command(&self.name, Some(suite), transport, limit)]
