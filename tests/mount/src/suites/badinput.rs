@@ -266,30 +266,35 @@ fn mount_point_in_use(context: &Context) -> Result<()> {
     cluster.down().map(drop)
 }
 
-/// Changes every number that stands for a format or version in the target's superblock.
+/// Changes every number that stands for a format or version in the target's superblock: to one that is to come, and to one from before
+/// the first.
 fn version_mismatch(context: &Context) -> Result<()> {
     let cluster = idle(context)?;
     let target = context.work.join("mgs");
     cluster.sheen(&["mkfs", "--mgs", &text(&target)])?;
     let file = target.join("target.json");
     let original = fs::read_to_string(&file).context("the superblock target.json")?;
-    let mut changed = false;
-    let lines: Vec<String> = original
-        .split_inclusive(',')
-        .map(|part| {
-            let is_version = part.contains("\"format") || part.contains("version\"");
-            if is_version && part.contains(':') {
-                changed = true;
-                let (name, rest) = part.split_once(':').unwrap_or((part, ""));
-                let rest: String = rest.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
-                return format!("{name}:{rest}");
-            }
-            part.to_owned()
-        })
-        .collect();
-    expect(changed, &format!("the superblock names a format or version: {original}"))?;
-    fs::write(&file, lines.concat())?;
-    refuse(&cluster, &["serve", &text(&target)], &["version", "format"], Some(&target))
+    for (digit, word) in [('9', "format"), ('0', "run sheen upgrade")] {
+        let mut changed = false;
+        let lines: Vec<String> = original
+            .split_inclusive(',')
+            .map(|part| {
+                let is_version = part.contains("\"format") || part.contains("version\"");
+                if is_version && part.contains(':') {
+                    changed = true;
+                    let (name, rest) = part.split_once(':').unwrap_or((part, ""));
+                    let rest: String =
+                        rest.chars().map(|c| if c.is_ascii_digit() { digit } else { c }).collect();
+                    return format!("{name}:{rest}");
+                }
+                part.to_owned()
+            })
+            .collect();
+        expect(changed, &format!("the superblock names a format or version: {original}"))?;
+        fs::write(&file, lines.concat())?;
+        refuse(&cluster, &["serve", &text(&target)], &[word], Some(&target))?;
+    }
+    Ok(())
 }
 
 /// Every truncation and some flips of the configuration files: a refusal or, if the damage does not matter, a working command.
