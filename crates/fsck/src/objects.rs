@@ -101,7 +101,7 @@ impl OfMdt<'_> {
             return Found::Unknown;
         }
         if ost.tombstones.contains(&object) {
-            out.add(Finding { target, ..self.tombstone(inode, object, target, stat.is_some()) });
+            out.add(Finding { target, ..self.tombstone(inode, object, target, !is_gone(ost, &object)) });
             return Found::Unknown;
         }
         Found::Size(stat.map_or(0, |stat| stat.size_bytes))
@@ -166,11 +166,13 @@ impl OfMdt<'_> {
 /// What an OST answers EIO for: an object of which it knows that it was durable, without its file or its header.
 fn is_lost(ost: &Ost, object: &ObjectId) -> bool {
     let Some(born) = ost.born.get(object) else { return false };
-    let is_gone = match ost.objects.get(object) {
-        None => true,
-        Some(stat) => born.has_header && !stat.has_begun,
-    };
-    is_gone && !ost.tombstones.contains(object) && ost.sessions.was_durable(born.transno)
+    is_gone(ost, object) && !ost.tombstones.contains(object) && ost.sessions.was_durable(born.transno)
+}
+
+/// Nothing is left of it, although its file may be.
+fn is_gone(ost: &Ost, object: &ObjectId) -> bool {
+    let has_header = || ost.born.get(object).is_some_and(|born| born.has_header);
+    ost.objects.get(object).is_none_or(|stat| !stat.has_begun && has_header())
 }
 
 struct OfOst<'a> {

@@ -51,6 +51,12 @@ const STILL_MAX: Duration = Duration::from_millis(1500);
 const _: () = assert!(STILL_MAX.as_millis() + LEASE_RENEWAL.as_millis() < LEASE.as_millis());
 const _: () = assert!(KEEP_INTERVAL.as_millis() * 2 <= LEASE_RENEWAL.as_millis());
 
+/// In which another server is to serve what a dead one has left, where fencing is quick.
+const TAKEOVER_GOAL: Duration = Duration::from_secs(10);
+// The lease of the dead one ends, who stands by asks once more, and the recovery waits for the leases of clients that have died with it.
+// What is left is for the fence, for opening the target and for replays.
+const _: () = assert!(LEASE.as_millis() * 2 + KEEP_INTERVAL.as_millis() * 2 < TAKEOVER_GOAL.as_millis());
+
 const ENDING: &str = "this process ends";
 
 /// The state of a target that this process would serve if its owner could not.

@@ -131,6 +131,19 @@ pub fn go_on_when_stopped() -> io::Result<()> {
     Ok(())
 }
 
+/// From linux/prctl.h.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// For a process that the kernel itself waits for when it is short of memory: no allocation of its own waits for pages to be written, which
+/// only it may be able to do, and it is the last to be killed for want of memory. Of its threads this holds for those that are started
+/// later. Needs CAP_SYS_RESOURCE.
+pub fn stand_above_memory_pressure() -> io::Result<()> {
+    let no: libc::c_ulong = 0;
+    // SAFETY: takes numbers only.
+    check(unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1 as libc::c_ulong, no, no, no) })?;
+    std::fs::write("/proc/self/oom_score_adj", "-1000")
+}
+
 /// Seldom enough to cost nothing, often enough for a machine that is about to be off.
 const GO_ON_MS: [u64; 2] = [500, 750];
 

@@ -1,7 +1,7 @@
 //! Figures of the disk engines: `cargo bench -p store-disk --bench engines [-- meta|objects] [DIRECTORY]`. Median and spread over five rounds.
 //! Nothing here is asserted; what the figures should be is in docs and issues.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use base::{Fid, ObjectId, Rng, Transno};
 use std::os::unix::fs::FileExt;

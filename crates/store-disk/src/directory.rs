@@ -145,7 +145,7 @@ impl TargetDirectory {
         beside: &[(&str, &[u8])],
     ) -> Result<TargetDirectory, DirectoryError> {
         let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
-        std::fs::create_dir_all(path).map_err(io)?;
+        device::make_directories(path).map_err(io)?;
         check_free(path, beside)?;
         let lock = lock(path)?;
         // Somebody else may have been faster.
@@ -153,7 +153,7 @@ impl TargetDirectory {
         let directory = TargetDirectory { path: path.to_path_buf(), superblock, _lock: lock };
         for (name, bytes) in beside {
             let file = device::open(&path.join(name), true).map_err(io)?;
-            file.set_len(0).map_err(io)?;
+            device::set_length(&file, 0).map_err(io)?;
             device::write_all(&file, bytes, 0).map_err(|(_, error)| io(error))?;
             Syncing::from_environment().sync_all(&file).map_err(io)?;
         }
@@ -184,7 +184,7 @@ impl TargetDirectory {
     /// The process of this machine that has the target for itself now, as it has written down. `None` where none has, or that cannot
     /// be known.
     pub fn served_by(path: &Path) -> Option<u32> {
-        let file = File::options().read(true).write(true).open(path.join(LOCK_NAME)).ok()?;
+        let file = device::open(&path.join(LOCK_NAME), false).ok()?;
         // Taken where it is free, and given back with the file: whoever wants it just then tries again.
         if device::try_lock(&file).ok()? {
             return None;
@@ -267,10 +267,10 @@ impl TargetDirectory {
         bytes.push(b'\n');
         let aside = self.path.join(ASIDE_NAME);
         let file = device::open(&aside, true).map_err(io)?;
-        file.set_len(0).map_err(io)?;
+        device::set_length(&file, 0).map_err(io)?;
         device::write_all(&file, &bytes, 0).map_err(|(_, error)| io(error))?;
         syncing.sync_all(&file).map_err(io)?;
-        std::fs::rename(&aside, self.path.join(SUPERBLOCK_NAME)).map_err(io)?;
+        device::rename(&aside, &self.path.join(SUPERBLOCK_NAME)).map_err(io)?;
         syncing.sync_directory(&self.path).map_err(io)
     }
 }
@@ -397,7 +397,7 @@ pub(crate) fn lock(path: &Path) -> Result<Lock, DirectoryError> {
         let pid = Some(holder(&file)).filter(|pid| !pid.is_empty()).unwrap_or_else(|| "unknown".to_string());
         return Err(DirectoryError::Running { path: path.to_path_buf(), pid });
     }
-    file.set_len(0).map_err(io)?;
+    device::set_length(&file, 0).map_err(io)?;
     device::write_all(&file, format!("{}\n", std::process::id()).as_bytes(), 0)
         .map_err(|(_, error)| io(error))?;
     Ok(file)

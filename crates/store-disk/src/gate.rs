@@ -24,7 +24,12 @@ pub fn may_write_until(nanos: u64) {
 pub(crate) fn pass() {
     let mut until = UNTIL.load(Ordering::Acquire);
     while until != u64::MAX && crate::device::boot_nanos() >= until {
+        #[cfg(test)]
+        tests::note_wait();
         std::thread::sleep(LOOK_INTERVAL);
         until = UNTIL.load(Ordering::Acquire);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,7 @@ impl Place {
             let found = find(&file, inode)?;
             if found >= SLOT_COUNT_MAX {
                 // Who has a slot in it notices, and who has left something finds no slot: both trust nothing then.
-                std::fs::remove_file(path)?;
+                device::remove(path)?;
                 continue;
             }
             wait_for(LOCK_WAIT, || device::try_lock_byte(&file, found))?;
@@ -195,6 +195,10 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the run directory of this machine, which no other server has"
+    )]
     /// For the store with this descriptor, which was not open yet at `opened_at`; the file is in `directory`, which is made if need be.
     pub fn open(directory: &Path, root: &File, opened_at: u64) -> io::Result<Heard> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;

@@ -7,12 +7,11 @@
 //! another length, or a record less than there should be. Where a mapped file has been cut, the kernel has no page to store into: what
 //! is stored goes into memory of the process instead (`device::SharedWords`), and the note ends.
 
-use crate::device::SharedWords;
+use crate::device::{self, SharedWords};
 use base::{ClientId, Epoch, Transno};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use store::holdings::HOLDING_WORDS;
@@ -87,10 +86,8 @@ impl HoldingsFile {
 
     fn start(&self, epoch: Epoch, held: &[(HoldingKey, Holding)], is_whole: bool) -> io::Result<Noting> {
         let aside = self.path.with_extension("new");
-        let _ = std::fs::remove_file(&aside);
-        let mut options = File::options();
-        let options = options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&aside)?;
+        let _ = device::remove(&aside);
+        let file = device::create(&aside)?;
         let words = SharedWords::map(&file, FILE_BYTES_MIN)?;
         let mut noting =
             Noting { file, words, places: BTreeMap::new(), free: Vec::new(), used_count: 0, has_lost: false };
@@ -105,7 +102,7 @@ impl HoldingsFile {
         noting.set(head::EPOCH, epoch.0);
         noting.set(head::IS_WHOLE, if is_whole && !noting.has_lost { WHOLE } else { 0 });
         noting.set(head::MAGIC, MAGIC);
-        std::fs::rename(&aside, &self.path)?;
+        device::rename(&aside, &self.path)?;
         Ok(noting)
     }
 }
@@ -116,7 +113,7 @@ impl HoldingsFile {
         if self.noting.as_ref().is_some_and(|noting| noting.words.is_gone()) {
             tracing::warn!(path = %self.path.display(), "somebody has cut the note of what clients hold: a restart will wait for all of them");
             self.noting = None;
-            let _ = std::fs::remove_file(&self.path);
+            let _ = device::remove(&self.path);
         }
     }
 }
@@ -200,7 +197,7 @@ impl Holdings for HoldingsFile {
             Ok(noting) => self.noting = Some(noting),
             Err(error) => {
                 tracing::info!(path = %self.path.display(), %error, "what clients hold is not noted: a restart will wait for all of them");
-                let _ = std::fs::remove_file(&self.path);
+                let _ = device::remove(&self.path);
             }
         }
     }
@@ -295,7 +292,7 @@ pub(crate) fn parse(bytes: &[u8], boot: u128, uuid: u128) -> Option<Left> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::options().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(path)?;
+    let file = device::open_to_read(path)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes)?;
     Ok(bytes)

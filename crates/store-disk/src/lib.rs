@@ -1,6 +1,8 @@
 //! The engines of `store` on a local file system: rows behind a redo log ([`MetaDisk`]), file data in sparse files
 //! with checksums ([`ObjectDisk`]), what clients hold in a file that is mapped ([`HoldingsFile`]), and the directory that a target lives in ([`TargetDirectory`]).
 
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod cache;
 mod contained;
 #[doc(hidden)]

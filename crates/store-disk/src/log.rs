@@ -316,7 +316,7 @@ pub(crate) fn create_segment(
         Ok(()) => Ok(Segment { file: Arc::new(file), path, number: 0 }),
         Err(error) => {
             // Half a segment would only hold space that somebody needs.
-            let _ = std::fs::remove_file(&path);
+            let _ = device::remove(&path);
             Err(AppendError::of(error))
         }
     }

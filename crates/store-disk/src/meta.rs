@@ -220,7 +220,7 @@ impl MetaDisk {
     pub fn create(directory: &Path, options: &Options) -> Result<(), OpenError> {
         let io = |source| OpenError::Io { path: directory.to_path_buf(), source };
         let syncing = options.syncing();
-        std::fs::create_dir_all(directory.join("log")).map_err(io)?;
+        device::make_directories(&directory.join("log")).map_err(io)?;
         if directory.join("index").exists() {
             return Err(io(std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
         }
@@ -235,10 +235,10 @@ impl MetaDisk {
         std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed)).map_err(io)?;
         // Built aside, made durable, then given its name.
         let aside = directory.join("index.new");
-        let _ = std::fs::remove_file(&aside);
+        let _ = device::remove(&aside);
         let cache_bytes = page_cache_bytes(options.cache_bytes);
         drop(RedbBase::open(&aside, cache_bytes, syncing, ballast, Some(u32::from_le_bytes(seed)))?);
-        std::fs::rename(&aside, directory.join("index")).map_err(io)?;
+        device::rename(&aside, &directory.join("index")).map_err(io)?;
         syncing.sync_directory(directory).map_err(io)
     }
 
@@ -279,7 +279,7 @@ impl MetaDisk {
             .into_iter()
             .partition(|segment| segment.file.metadata().is_ok_and(|meta| meta.len() == segment_bytes));
         for segment in odd {
-            std::fs::remove_file(&segment.path).map_err(io)?;
+            device::remove(&segment.path).map_err(io)?;
         }
         let recovered = Recovered { last: found.last, replayed_count, torn: found.torn };
         let pending = (found.last > covered.applied).then(|| Covered {

@@ -22,9 +22,8 @@ use commit::Changes;
 use file::Left;
 use handles::Handles;
 use reading::{Reading, Way};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -194,12 +193,12 @@ fn new_incarnation() -> u64 {
 }
 
 fn make_directories(directory: &Path, syncing: Syncing) -> io::Result<()> {
-    std::fs::create_dir_all(directory)?;
+    device::make_directories(directory)?;
     if ObjectDisk::is_there(directory) {
         return Ok(());
     }
     for number in 0..=255_u8 {
-        match std::fs::create_dir(directory.join(format!("{number:02x}"))) {
+        match device::make_directory(&directory.join(format!("{number:02x}"))) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
@@ -332,10 +331,12 @@ impl Shared {
 
     /// -> The file of an object; none if it is not there, or is there when it is to be made.
     fn open_file(&self, id: &ObjectId, create: bool) -> Result<Option<File>, StoreError> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(!self.is_read_only).create_new(create).mode(0o600);
         let path = self.path(id);
-        let opened = options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&path);
+        let opened = match (create, self.is_read_only) {
+            (true, _) => device::create(&path),
+            (false, true) => device::open_to_read(&path),
+            (false, false) => device::open(&path, false),
+        };
         #[cfg(test)]
         let opened = device::faults::check_open(&path).and(opened);
         match opened {
@@ -415,7 +416,7 @@ impl Shared {
         let changed = change(&handle).map_err(|error| self.fence(error));
         if changed.is_err() && is_new {
             self.handles.forget(id);
-            let _ = std::fs::remove_file(self.path(id));
+            let _ = device::remove(&self.path(id));
             return changed;
         }
         // A change that failed half-way is to be synced as well.

@@ -138,7 +138,7 @@ impl Ballast {
         match held.take() {
             Some(file) => {
                 tracing::warn!("the device is full: the ballast is released, only deletions go on");
-                file.set_len(0).is_ok()
+                device::set_length(&file, 0).is_ok()
             }
             None => false,
         }

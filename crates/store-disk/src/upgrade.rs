@@ -8,6 +8,11 @@
 //! A second attempt may be that of another version of the program. So what is made aside says from which format to which: if the
 //! superblock has that format, the upgrade is to be completed, by whatever version; else nothing relies on it. Objects stay where they are: they carry a version of their own.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "only the command `sheen upgrade` runs this: nothing is served, and nobody has replaced anybody"
+)]
+
 use crate::device::{self, Syncing};
 use crate::directory::{
     DirectoryError, FORMAT_VERSION, Lock, META_NAME, SUPERBLOCK_NAME, lock, parse_superblock,
@@ -309,7 +314,7 @@ impl Job<'_> {
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let file = device::open(path, true)?;
-        file.set_len(0)?;
+        device::set_length(&file, 0)?;
         device::write_all(&file, bytes, 0).map_err(|(_, error)| error)?;
         self.syncing.sync_all(&file)
     }

@@ -507,6 +507,44 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     answer(unsafe { libc::kill(pid, signal) })
 }
 
+/// From linux/prctl.h.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// What the kernel notes of the threads of an I/O flusher (prctl(2)) in the flags that /proc says: as of one that is made here. None where
+/// this process may not make one.
+pub fn io_flusher_flags() -> io::Result<Option<u64>> {
+    std::thread::scope(|scope| {
+        let look = || {
+            let path = format!("/proc/self/task/{}/stat", thread_id());
+            let flags_as = |is_flusher: libc::c_ulong| {
+                let no: libc::c_ulong = 0;
+                // SAFETY: takes numbers only, and changes this thread.
+                answer(unsafe { libc::prctl(PR_SET_IO_FLUSHER, is_flusher, no, no, no) })?;
+                task_flags(Path::new(&path))
+            };
+            // Not with those of before: that it may do this leaves a flag of its own.
+            match (flags_as(1), flags_as(0)) {
+                (Err(error), _) if error.raw_os_error() == Some(libc::EPERM) => Ok(None),
+                (with, without) => Ok(Some(with? & !without?)),
+            }
+        };
+        scope.spawn(look).join().unwrap_or_else(|_| Err(io::Error::other("the thread has died")))
+    })
+}
+
+fn thread_id() -> libc::pid_t {
+    // SAFETY: takes nothing.
+    unsafe { libc::gettid() }
+}
+
+/// The flags of a thread, from its `stat` below /proc: the ninth field.
+pub fn task_flags(stat: &Path) -> io::Result<u64> {
+    let text = std::fs::read_to_string(stat)?;
+    // The name before may have spaces and brackets in it.
+    let flags = text.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse().ok());
+    flags.ok_or_else(|| io::Error::other(format!("no flags in {text:?}")))
+}
+
 /// The effective user id.
 pub fn effective_uid() -> u32 {
     // SAFETY: cannot fail.

@@ -5,11 +5,11 @@ use crate::world::{
     lines, put,
 };
 use base::{Extent, Fid, FileType, ObjectId, TargetId, Version, WallTime};
-use fsck::{Kind, LOST_AND_FOUND, Repair};
+use fsck::{Finding, Kind, LOST_AND_FOUND, Repair, Report};
 use mds::data::{self, Head};
 use mds::rows::{self, Dentry, Destroy, Inode, Streamed};
 use oss::rows::{self as ost_rows, TombstoneRow};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use store::{MetaStore, ObjectStore};
 use target::core::inspect;
 use wire::peer::OperationId;
@@ -301,6 +301,10 @@ const PLANTED: &[Planted] = &[
         world.osts[0].1.destroy(&object(0)).unwrap();
         tombstone(world, 0, object(0));
     }),
+    planted(Kind::TombstoneOfLiveObject, Left, |world| {
+        world.osts[0].1.empty(&object(0));
+        tombstone(world, 0, object(0));
+    }),
     planted(Kind::DataDamaged, Left, |world| assert!(world.osts[0].1.rot(&object(0), 4100))),
 ];
 
@@ -404,7 +408,7 @@ fn no_kind_is_without_its_damage() {
     assert_eq!(planted.into_iter().collect::<Vec<_>>(), Kind::ALL);
 }
 
-type Rows = std::collections::BTreeMap<(u8, Vec<u8>), Vec<u8>>;
+type Rows = BTreeMap<(u8, Vec<u8>), Vec<u8>>;
 
 fn store_contents(world: &World) -> Vec<Rows> {
     let metas = world.mdts.iter().chain(world.osts.iter().map(|(meta, _)| meta));
@@ -499,4 +503,74 @@ fn a_repair_goes_on_until_nothing_is_left_to_do() {
     assert!(report.findings.iter().all(|finding| finding.target != TargetId::mdt(1)));
     let key = rows::dentry_key(LOST_AND_FOUND, fid(0, 931).to_string().as_bytes());
     assert!(world.mdts[0].get(rows::DENTRIES, &key).unwrap().is_some());
+}
+
+/// What is in the files of the sound world: their inodes, what their OSTs have of them or say about it, and rows of bytes.
+fn data_of_files(world: &World) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let of = |fid, stripe| ObjectId { fid, component: 1, stripe };
+    let (file, wide, far) = (fid(0, FILE), fid(0, WIDE), fid(1, FAR));
+    for (ost, object) in [(0, of(file, 0)), (0, of(wide, 0)), (1, of(wide, 1)), (1, of(far, 0))] {
+        let objects = &world.osts[ost].1;
+        if let Some(stat) = objects.stat(&object).unwrap() {
+            let read = objects.read(&object, 0, stat.size_bytes as usize);
+            let bytes = read.map_or_else(|error| error.to_string().into_bytes(), |bytes| bytes.to_vec());
+            found.insert(format!("object {object}"), bytes);
+        }
+    }
+    for fid in [file, wide, far, fid(0, SMALL), fid(0, SYMLINK)] {
+        if world.mdt(fid).get(rows::INODES, &fid.key()).is_ok_and(|row| row.is_some()) {
+            found.insert(format!("inode {fid}"), Vec::new());
+        }
+    }
+    let small = stray(SMALL).key();
+    let chunks = world.mdts[0].rows().into_iter();
+    for ((_, key), value) in
+        chunks.filter(|((table, key), _)| *table == rows::DATA && key.starts_with(&small))
+    {
+        found.insert(format!("chunk {key:?}"), value);
+    }
+    found
+}
+
+/// Plants two kinds of damage. None where the second one needs what the first one has taken.
+fn world_with(first: &Planted, second: &Planted) -> Option<World> {
+    let world = world();
+    (first.plant)(&world);
+    let plant = || (second.plant)(&world);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(plant)).ok()?;
+    Some(world)
+}
+
+/// Each damage beside each other one: what is found after a repair was found before it, and no file has lost anything.
+#[test]
+fn a_repair_makes_nothing_worse_whatever_else_is_damaged() {
+    let (mut pair_count, mut worse) = (0, Vec::new());
+    for (number, first) in PLANTED.iter().enumerate() {
+        for second in PLANTED.iter().skip(number + 1) {
+            let Some(world) = world_with(first, second).or_else(|| world_with(second, first)) else {
+                continue;
+            };
+            let what = format!("{} and {}", first.kind, second.kind);
+            pair_count += 1;
+            let (before, data_before) = (world.check(), data_of_files(&world));
+            world.repair(&before);
+            let (after, data_after) = (world.check(), data_of_files(&world));
+            // A path may be another one by then.
+            let count = |report: &Report, of: &Finding| {
+                report
+                    .findings
+                    .iter()
+                    .filter(|found| (found.kind, found.target) == (of.kind, of.target))
+                    .count()
+            };
+            let new = after.findings.iter().filter(|found| count(&after, found) > count(&before, found));
+            worse.extend(new.map(|found| format!("{what}: {found}, and before:\n{}", lines(&before))));
+            let lost = data_before.iter().filter(|(name, bytes)| data_after.get(*name) != Some(*bytes));
+            worse.extend(lost.map(|(name, _)| format!("{what}: {name} is not as it was")));
+        }
+    }
+    assert!(worse.is_empty(), "{}", worse.concat());
+    // The others cannot be planted together.
+    assert!(pair_count > PLANTED.len() * (PLANTED.len() - 1) / 2 * 9 / 10, "{pair_count} pairs");
 }

@@ -1,6 +1,6 @@
 //! Attributes, xattrs, ACLs.
 
-use crate::harness::{ROOT, World, attr_of, fid_of, new, user};
+use crate::harness::{ROOT, World, attr_of, entry_of, fid_of, new, user};
 use base::{Fid, SetAttr, SetTime, Status, WallTime};
 use store::Reserve;
 use wire::ComponentHint;
@@ -251,7 +251,7 @@ fn layouts_are_inherited_and_fixed_by_data() {
     world.ask(0, 0, set(dir, &hint)).unwrap();
     let sub = world.mkdir(dir, "sub");
     let reply = world.create(new(sub, "f", NewNode::Regular)).unwrap();
-    let layout = crate::harness::entry_of(&reply).layout.clone().unwrap();
+    let layout = entry_of(&reply).layout.clone().unwrap();
     let component = &layout.components[0];
     assert_eq!((component.stripe_size_bytes, component.osts.as_slice()), (128 << 10, &[0][..]));
     let odd = LayoutHint::plain(ComponentHint { stripe_size_bytes: Some(1000), ..ComponentHint::default() });
@@ -259,6 +259,28 @@ fn layouts_are_inherited_and_fixed_by_data() {
     let file = fid_of(&reply);
     world.open(0, file, true);
     assert_eq!(world.ask(0, 0, set(file, &hint)), Err(Status::Exists));
+}
+
+/// Hazard 5.4: objects are named by FID, component and stripe, and what was to be of an earlier layout is not to be of the next one.
+#[test]
+fn each_layout_of_a_file_has_components_of_its_own() {
+    let mut world = World::new(1, 1);
+    let reply = world.create(new(Fid::ROOT, "f", NewNode::Regular)).unwrap();
+    let file = fid_of(&reply);
+    let ids_of = |reply: &MdtReply| -> Vec<u32> {
+        let layout = entry_of(reply).layout.clone().unwrap();
+        layout.components.iter().map(|component| component.id).collect()
+    };
+    let one = ComponentHint::default();
+    let first_mib = ComponentHint { end_bytes: Some(1 << 20), ..ComponentHint::default() };
+    let composite = LayoutHint { components: vec![first_mib, one.clone()] };
+    let mut given = ids_of(&reply);
+    for layout in [composite, LayoutHint::plain(one), LayoutHint::default()] {
+        let reply = world.ask(0, 0, MdtRequest::SetLayout { fid: file, layout, creds: ROOT }).unwrap();
+        let ids = ids_of(&reply);
+        assert!(ids.iter().all(|id| !given.contains(id)), "{ids:?} after {given:?}");
+        given.extend(ids);
+    }
 }
 
 #[test]

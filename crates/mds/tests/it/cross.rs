@@ -606,13 +606,15 @@ fn a_part_that_is_executed_again_changes_nothing_more() {
 }
 
 /// Hazard 2.11: MDT0000 has taken as many requests of MDT0001 as it takes of anybody, and all of them wait for the
-/// rename lock. That it is given back is not refused for load.
+/// rename lock. That it is given back is not refused for load, nor what its holder asks there first: for the way up, which leads over a
+/// directory of MDT0000.
 #[test]
 fn the_rename_lock_comes_back_however_many_wait_for_it() {
     let renames_per_client = usize::from(base::limits::SLOT_COUNT);
     let client_count = base::limits::REQUESTS_PER_EXPORT_MAX / renames_per_client + 2;
     let mut world = World::new(2, client_count as u16);
-    let to = mkdir_on(&mut world, Fid::ROOT, "to", 1);
+    let above = world.mkdir(Fid::ROOT, "above");
+    let to = mkdir_on(&mut world, above, "to", 1);
     let mut started = Vec::new();
     for client in 0..client_count {
         let from = mkdir_on(&mut world, to, &format!("from{client}"), 1);

@@ -1,7 +1,7 @@
 //! Crashes of one MDT: replays, opens, orphans, numbers.
 
 use crate::harness::{self, World, entry_of, fid_of, new, user};
-use base::{Endpoint, Fid, ObjectId, Status, TargetId, WallTime};
+use base::{Endpoint, Fid, ObjectId, Status, TargetId, Transno, WallTime};
 use mds::{MdsEvent, rows};
 use std::collections::BTreeSet;
 use store::{Batch, MetaStore};
@@ -421,12 +421,34 @@ fn a_replay_opens_no_other_file_than_it_had_opened() {
 
 #[test]
 fn numbers_of_a_lost_incarnation_do_not_come_back() {
-    let mut world = World::new(1, 1);
-    let before = world.mkfile(Fid::ROOT, "a");
-    world.crash(0, 0);
+    const FILE_COUNT: usize = 5;
+    let mut world = World::new(1, 2);
+    let make = |world: &mut World, client: usize| -> Vec<(Fid, Transno)> {
+        let made = (0..FILE_COUNT).map(|n| {
+            let create = MdtRequest::Create(new(Fid::ROOT, &format!("f{n}"), NewNode::Regular));
+            let reply = world.ask(client, 0, create).unwrap();
+            (fid_of(&reply), world.servers[0].mds.core().last_transno())
+        });
+        made.collect()
+    };
+    for client in 0..2 {
+        world.getattr(client, Fid::ROOT).unwrap();
+    }
     world.pass_seconds(3);
-    let after = world.mkfile(Fid::ROOT, "b");
-    assert_ne!(before.seq, after.seq);
+    world.servers[0].is_synced = false;
+    let before = make(&mut world, 0);
+    // With who made them.
+    world.set_cut(0, 0, true);
+    world.crash(0, 0);
+    world.servers[0].is_synced = true;
+    world.abort_recovery(0);
+    world.pass_seconds(3);
+    assert_eq!(world.lookup(1, Fid::ROOT, "f0"), None, "it is lost");
+    let after = make(&mut world, 1);
+    for (fid, transno) in &after {
+        assert!(before.iter().all(|(lost, _)| lost != fid), "{fid} is given twice: {before:?}, {after:?}");
+        assert!(before.iter().all(|(_, lost)| lost < transno), "{transno} comes back: {before:?}, {after:?}");
+    }
 }
 
 #[test]

@@ -67,11 +67,16 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
     mount_table::check_mount_point(&path)?;
     if arguments.foreground {
         sys::hold_end_signals();
-        if options::is_from_initrd(&options) {
+        let is_of_root = options::is_from_initrd(&options);
+        let is_above_pressure = is_of_root.then(sys::stand_above_memory_pressure);
+        if is_of_root {
             // systemd's last sweep stops everybody while it looks whom to spare, and may need a page of its own program meanwhile.
             sys::go_on_when_stopped().context("the client cannot keep itself running")?;
         }
         logging::start(arguments.background.log.as_deref())?;
+        if let Some(Err(error)) = is_above_pressure {
+            tracing::info!(%error, "a machine that is short of memory may wait for this client, or kill it");
+        }
         return run(&arguments.background, || start_mounting(arguments, &source, &path, &choices));
     }
     let mut again: Vec<OsString> = vec!["mount".into(), arguments.source.clone().into(), path.into()];

@@ -299,10 +299,9 @@ pub fn recovery_status<M: MetaStore>(core: &Core<M>) -> String {
         // Nobody had anything that could be lost.
         return "status: INACTIVE\n".to_owned();
     }
-    let took = report.ended.unwrap_or(report.started).seconds() - report.started.seconds();
     let mut out = String::from("status: COMPLETE\n");
     let _ = writeln!(out, "recovery_start: {}", report.started.seconds());
-    let _ = writeln!(out, "recovery_duration: {took}");
+    let _ = writeln!(out, "recovery_duration: {}", report.took.as_secs());
     let _ = writeln!(out, "completed_clients: {completed_count}/{awaited_count}");
     let _ = writeln!(out, "evicted_clients: {}", report.evicted_count);
     let _ = writeln!(out, "replayed_requests: {}", report.replayed_count);

@@ -112,6 +112,14 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        // The parent forgets on one MDT what was emptied on another.
+        name: "rmdir-emptied",
+        build: |mdt_count| Script {
+            setup: vec![mkdir_on("m0/a", far(mdt_count)), create("m0/a/f")],
+            steps: [unlink("m0/a/f"), rmdir("m0/a"), open("m0/a"), fsync()],
+        },
+    },
+    Story {
         name: "rename-file",
         build: |_| Script {
             setup: Vec::new(),

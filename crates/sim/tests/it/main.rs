@@ -118,22 +118,31 @@ fn renames_that_get_in_each_others_way_end_in_some_orders_of_their_frames() {
     }
 }
 
-/// Programs of the model, and in how many states they can be with one MDT that loses power and one client that is gone: with the witness
-/// and without.
-const MODEL_STATES: &[(&str, usize, usize)] =
-    &[("mkdir-create", 7998, 5728), ("unlink-mkdir", 4296, 2912), ("rename-two", 14265, 10665)];
+/// Programs of the model, and in how many states they can be with one MDT that loses power and one client that is gone: with the witness,
+/// without, and with it and one checkpoint.
+const MODEL_STATES: &[(&str, [usize; 3])] = &[
+    ("mkdir-create", [7998, 5728, 69_780]),
+    ("unlink-mkdir", [4296, 2912, 34_812]),
+    ("rename-two", [14_265, 10_665, 186_410]),
+];
 
 #[test]
 fn every_state_of_the_model_is_well_while_all_rules_are_kept() {
-    let bounds =
-        Bounds { crashes: 1, deaths: 1, checkpoints: 0, weak: Bounds::ALL_MDTS, state_count_max: 100_000 };
-    for (name, with_witness, without) in MODEL_STATES {
+    let within = |checkpoints| Bounds {
+        crashes: 1,
+        deaths: 1,
+        checkpoints,
+        weak: Bounds::ALL_MDTS,
+        state_count_max: 300_000,
+    };
+    for (name, state_counts) in MODEL_STATES {
         let story = dne_model::Story::named(name).expect("is a program");
-        for (rules, state_count) in [(Rules::all(), *with_witness), (Rules::without_witness(), *without)] {
-            let seen = dne_model::explore(story, rules, bounds);
-            assert_eq!(seen.failure, None, "{name}");
+        let ways = [(Rules::all(), 0), (Rules::without_witness(), 0), (Rules::all(), 1)];
+        for ((rules, checkpoints), state_count) in ways.into_iter().zip(state_counts) {
+            let seen = dne_model::explore(story, rules, within(checkpoints));
+            assert_eq!(seen.failure, None, "{name}, {checkpoints} checkpoints");
             assert!(seen.is_complete && seen.rest_count > 1, "{name}: {seen:?}");
-            assert_eq!(seen.state_count, state_count, "{name}");
+            assert_eq!(seen.state_count, *state_count, "{name}, {checkpoints} checkpoints");
         }
     }
 }

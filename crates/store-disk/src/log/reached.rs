@@ -59,9 +59,9 @@ pub(crate) fn write(directory: &Path, transno: Transno, syncing: Syncing) -> io:
     let path: PathBuf = directory.join(NAME);
     let aside = path.with_extension("new");
     let file = device::open(&aside, true)?;
-    file.set_len(0)?;
+    device::set_length(&file, 0)?;
     device::write_all(&file, &encode(transno), 0).map_err(|(_, error)| error)?;
     syncing.sync_all(&file)?;
-    std::fs::rename(&aside, &path)?;
+    device::rename(&aside, &path)?;
     syncing.sync_directory(directory)
 }

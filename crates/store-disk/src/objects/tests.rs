@@ -489,7 +489,7 @@ fn what_is_cached_or_dirty_is_read_from_the_cache() {
 fn damage_is_found_in_what_is_read_past_the_cache() {
     let dir = tempfile::tempdir().unwrap();
     let Some((store, _)) = cold_stream(dir.path()) else { return };
-    let file = OpenOptions::new().write(true).open(store.shared.path(&object(1))).unwrap();
+    let file = File::options().write(true).open(store.shared.path(&object(1))).unwrap();
     std::os::unix::fs::FileExt::write_at(&file, b"!", layout::stored_offset(2 * MIB + 77)).unwrap();
     file.sync_all().unwrap();
     make_cold(&store);

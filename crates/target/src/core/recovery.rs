@@ -31,6 +31,8 @@ pub(super) struct Recovery {
     pub is_lossless: bool,
     /// Such a one serves what is new.
     pub is_serving: bool,
+    /// Of the recovery, whenever the target began to listen.
+    begun: Time,
     started: Time,
     /// When the window began.
     since: Time,
@@ -57,6 +59,8 @@ pub struct RecoveryReport {
     pub started: WallTime,
     /// `None` while it lasts.
     pub ended: Option<WallTime>,
+    /// From start to end, by the clock that nobody sets.
+    pub took: Duration,
     /// Clients that had a session before; none of them: nothing had to be recovered.
     pub awaited_count: usize,
     /// Of those, connected or back so far.
@@ -200,6 +204,7 @@ impl<M: MetaStore> Core<M> {
             is_needed,
             is_lossless,
             is_serving: false,
+            begun: self.now.time,
             started: self.now.time,
             since: self.now.time,
             deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard / 2)),
@@ -711,6 +716,7 @@ impl<M: MetaStore> Core<M> {
             }
         }
         self.last_recovery.ended = Some(self.now.wall);
+        self.last_recovery.took = self.now.time.since(recovery.begun);
         self.last_recovery.returned_count = returned;
         self.last_recovery.completed_count = returned;
         self.last_recovery.evicted_count = recovery.evicted;

@@ -253,15 +253,16 @@ impl<M: MetaStore> Core<M> {
 const RESERVED_CLOSE_BYTES_MAX: usize = 4 << 10;
 
 /// Releases are never refused: what fills the export may wait for them. A close may wait itself, and keeps what it has brought.
+///
+/// Of what another MDT asks only those are refused who queue for the rename lock: who has it must get on with all that he asks before he
+/// gives it back, and so must whoever has prepared something. These are bounded by the calls that the other MDT has taken.
 fn is_reserved(request: &Request, byte_count: usize) -> bool {
     match request {
         Request::Lock(LockRequest::Cancel { .. }) => true,
         Request::Mdt(MdtRequest::Close { .. }) => byte_count <= RESERVED_CLOSE_BYTES_MAX,
         Request::Mdt(MdtRequest::Closes { .. } | MdtRequest::FlockCancel { .. }) => true,
         Request::Mdt(MdtRequest::Flock { lock, .. }) => lock.kind == FlockKind::Unlock,
-        Request::Peer(
-            PeerRequest::Decide { .. } | PeerRequest::Ask { .. } | PeerRequest::UnlockRename { .. },
-        ) => true,
+        Request::Peer(request) => !matches!(request, PeerRequest::LockRename { .. }),
         _ => false,
     }
 }

@@ -60,6 +60,8 @@ pub struct Cluster {
     pub last_sent: BTreeMap<FrameKind, Frame>,
     /// Callers that name no features.
     pub plain_callers: BTreeSet<usize>,
+    /// By what an operator has moved the clock of the calendar.
+    pub clock_set_by_nanos: i64,
     /// Frames that never arrive.
     pub is_lost: Box<dyn Fn(&Frame) -> bool>,
     /// What this incarnation of the target has executed again: whose, and under which number it had been executed.
@@ -137,6 +139,7 @@ impl Cluster {
             flags_sent: BTreeMap::new(),
             last_sent: BTreeMap::new(),
             plain_callers: BTreeSet::new(),
+            clock_set_by_nanos: 0,
             is_lost: Box::new(|_| false),
             replayed: Vec::new(),
             last_replayed: BTreeMap::new(),
@@ -407,7 +410,7 @@ impl Cluster {
             return false;
         };
         self.now.time = self.now.time.max(next);
-        self.now.wall = WallTime(self.now.time.0 as i64);
+        self.now.wall = WallTime(self.now.time.0 as i64 + self.clock_set_by_nanos);
         if frame_at == Some(next) {
             let (_, frame) = self.wire.pop_first().unwrap();
             self.deliver(frame);

@@ -248,6 +248,23 @@ fn a_client_that_is_known_to_have_died_is_not_waited_for() {
     assert_eq!(cluster.callers[0].evictions, 0);
 }
 
+/// It was the difference of two times of the calendar, and a clock that was set back made it less than nothing.
+#[test]
+fn how_long_a_recovery_took_does_not_follow_the_calendar() {
+    let took = [-1, 0, 1].map(|hours| {
+        let mut cluster = restarted_without_the_second();
+        cluster.run_for(Duration::from_secs(3));
+        cluster.clock_set_by_nanos = hours * 3_600_000_000_000;
+        cluster.departed(1, 1);
+        cluster.run_for(Duration::from_secs(5));
+        let report = cluster.core.as_ref().unwrap().recovery_report(cluster.now.time);
+        assert!(report.ended.is_some(), "{hours} hours");
+        report.took
+    });
+    assert!(took[1] >= Duration::from_secs(3), "the second one was waited for: {took:?}");
+    assert_eq!(took, [took[1]; 3]);
+}
+
 #[test]
 fn a_client_without_a_lease_is_given_up_when_it_was_not_heard_either() {
     let mut cluster = Cluster::new(5, 3);

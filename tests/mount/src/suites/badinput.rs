@@ -267,13 +267,17 @@ fn mount_point_in_use(context: &Context) -> Result<()> {
     cluster.down().map(drop)
 }
 
-/// Changes every number that stands for a format or version in the target's superblock.
+/// Changes every number that stands for a format or version in the target's superblock: to one that is to come, and to one from before
+/// the first.
 fn version_mismatch(context: &Context) -> Result<()> {
     let cluster = idle(context)?;
     let target = context.work.join("mgs");
     cluster.sheen(&["mkfs", "--mgs", &text(&target)])?;
-    set_format(&target, '9')?;
-    refuse(&cluster, &["serve", &text(&target)], &["version", "format"], Some(&target))
+    for (digit, words) in [('9', ["version", "format"].as_slice()), ('0', &["run sheen upgrade"])] {
+        set_format(&target, digit)?;
+        refuse(&cluster, &["serve", &text(&target)], words, Some(&target))?;
+    }
+    Ok(())
 }
 
 /// Has the superblock of a target name another format.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, read, wait_until, write};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, note, read, wait_until, write};
 use crate::cluster::{Cluster, Shape};
 use crate::sys;
 
@@ -541,6 +541,7 @@ fn stopped(context: &Context) -> Result<()> {
     let mounts = bench.cluster.sheen(&["mounts"])?;
     let line = mounts.lines().find(|line| line.contains("root1")).context("the mount")?;
     let pid: i32 = line.rsplit_once("pid ").context("its process")?.1.trim().parse()?;
+    expect_above_pressure(pid)?;
     for round in b'1'..=b'5' {
         write(&bench.source.join("aside"), &pages(round))?;
         fs::rename(bench.source.join("aside"), bench.source.join("etc/pages"))?;
@@ -550,6 +551,22 @@ fn stopped(context: &Context) -> Result<()> {
         expect_eq(letter(&point.join("etc/pages"))?, round, "of a client that was stopped")?;
     }
     Ok(())
+}
+
+/// The kernel waits for no page of others when this process allocates, and kills it last.
+fn expect_above_pressure(pid: i32) -> Result<()> {
+    let Some(flags) = sys::io_flusher_flags()? else {
+        note("memory pressure: this process may not say that it flushes (CAP_SYS_RESOURCE)");
+        return Ok(());
+    };
+    expect(flags != 0, "the kernel says who flushes")?;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        let found = sys::task_flags(&task.join("stat"))?;
+        expect(found & flags == flags, &format!("{} flushes: {found:x}, {flags:x}", task.display()))?;
+    }
+    let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
+    expect_eq(score.trim(), "-1000", "how readily it is killed for want of memory")
 }
 
 /// A forced unmount of one place of the image, as systemd's last one of /usr, would end its client.

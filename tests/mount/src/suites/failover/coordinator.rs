@@ -8,9 +8,12 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use super::{
@@ -352,12 +355,52 @@ fn wait_silenced(pair: &Pair) -> Result<()> {
     expect(state(pair)? == before, "it has written without a lease")
 }
 
+/// Makes one file after the other durable, until it is told to end.
+struct Synced {
+    count: Arc<AtomicUsize>,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+impl Synced {
+    fn begin(at: &Path) -> Synced {
+        let (count, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (made, stop, at) = (count.clone(), is_over.clone(), at.to_path_buf());
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut file = File::create(&at)?;
+                file.write_all(b"durable")?;
+                file.sync_all()?;
+                made.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        Synced { count, is_over, thread }
+    }
+
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// No call has failed.
+    fn end(self) -> Result<()> {
+        self.is_over.store(true, Ordering::Relaxed);
+        let ended = self.thread.join();
+        ended.map_err(|_| anyhow!("who writes has died"))?.context("a file that is to be durable")
+    }
+}
+
 /// An owner serves until its leases end, then it writes nothing; when etcd is back, it goes on under its epoch, and no call has failed.
 fn etcd_goes_away(context: &Context) -> Result<()> {
     let (mut etcd, pair) = started(context, KILL)?;
     pair.undisturbed(context, || {
         etcd.kill(MEMBER_COUNT)?;
+        let written = Synced::begin(&pair.cluster.mount.join("while"));
         wait_silenced(&pair)?;
+        // From then on nothing could be made durable.
+        let served_count = written.count();
+        note(&format!("{served_count} files were made durable without etcd, until the leases had ended"));
+        expect(served_count > 0, "the owner serves until its leases end")?;
         let log = pair.first.log();
         expect(log.contains("does not answer"), &format!("it says whom it does not hear: {log}"))?;
         expect(!pair.second.log().contains("fence"), "nobody is fenced while nothing is known")?;
@@ -365,6 +408,7 @@ fn etcd_goes_away(context: &Context) -> Result<()> {
         wait_until(PATIENCE, "the owner goes on", || {
             Ok(pair.first.log().contains("still owns its targets"))
         })?;
+        written.end()?;
         fs::write(pair.cluster.mount.join("after"), "there")?;
         Ok(())
     })?;
