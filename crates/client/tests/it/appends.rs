@@ -142,6 +142,7 @@ fn a_direct_read_beside_steady_writes_at_the_end_has_no_zeros() {
         let reading = world.prepare(0, call);
         while !world.is_answered(0, reading) {
             writes.push(write(&mut world));
+            assert!(writes.len() < 200, "{carried_count}: so many writes put it off");
             for _ in 0..carried_count {
                 world.carry_one_in_order();
             }
@@ -151,9 +152,44 @@ fn a_direct_read_beside_steady_writes_at_the_end_has_no_zeros() {
         assert!(bytes.len() >= 100, "{carried_count}: {}", bytes.len());
         let zero_at = bytes.iter().position(|byte| *byte != b'w');
         assert_eq!(zero_at, None, "{carried_count}: of {}", bytes.len());
-        assert!(writes.len() < 200, "{carried_count}: {} writes put it off", writes.len());
         for write in writes {
             assert_eq!(world.finish(0, write), Ok(Answer::Written(100)));
+        }
+    }
+}
+
+/// What is behind the cut is not told as zeros by a read that had asked for the end before it.
+#[test]
+fn a_direct_read_that_a_cut_passes_has_no_zeros() {
+    for write_count in 1..40 {
+        let mut world = World::new(1, 2, 1);
+        let file = striped(&mut world);
+        let (node, fh) = file;
+        let direct = |offset_bytes: u64| {
+            let mut call = write_call(file, offset_bytes, &[b'w'; 100]);
+            if let Call::Write { flags, .. } = &mut call {
+                *flags = O_WRONLY | O_DIRECT;
+            }
+            call
+        };
+        assert_eq!(world.call(0, direct(0)), Ok(Answer::Written(100)));
+        let call = Call::Read { node, fh, offset_bytes: 0, byte_count: 2 * UNIT as u32, is_direct: true };
+        let reading = world.prepare(0, call);
+        let mut changes = vec![];
+        for number in 1..=write_count {
+            changes.push(world.prepare(0, direct(number * 100)));
+            for _ in 0..3 {
+                world.carry_one_in_order();
+            }
+        }
+        changes.push(world.prepare(0, cut(file, 50)));
+        let answer = world.finish(0, reading);
+        let Ok(Answer::Bytes(bytes)) = answer else { panic!("{answer:?} to a read") };
+        assert!(bytes.len() >= 50, "{write_count}: {}", bytes.len());
+        let zero_at = bytes.iter().position(|byte| *byte != b'w');
+        assert_eq!(zero_at, None, "{write_count}: of {}", bytes.len());
+        for change in changes {
+            assert!(world.finish(0, change).is_ok());
         }
     }
 }

@@ -315,7 +315,9 @@ async fn assemble(
         parts.iter().zip(pieces).any(|(data, piece)| (data.len() as u64) < piece.object_extent.byte_count());
     let end = match is_short {
         true => match (ends.before, ctx.with(|state| state.cached_attr(file.fid))) {
-            (Some(end), _) => end,
+            (Some(end), _) if end_of_parts(pieces, &parts) >= end.min(extent.end) => end,
+            // A hole, or this mount has cut the file since: cuts wait for no read that passes.
+            (Some(end), _) => end.min(object_size(ctx, file).await?.size_bytes),
             // Nobody writes it.
             (None, Some(attr)) => attr.size_bytes,
             (None, None) => object_size(ctx, file).await?.size_bytes,
