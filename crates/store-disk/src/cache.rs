@@ -4,7 +4,7 @@
 //! otherwise it could be older than what the checkpoint put into the base, and an update would be lost.
 //!
 //! Rows that are file data have a share of their own: each is as large as a hundred others, so that reading some files would take the
-//! memory of all inodes.
+//! memory of all inodes. What they have not come to use of it other rows have.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +17,8 @@ const SHARD_COUNT: usize = 16;
 const DATA_SHARD_COUNT: usize = 4;
 /// Of the budget, for a store that has file data.
 const DATA_SHARE: usize = 4;
+/// Data come into their share by such parts of it.
+const DATA_STEP_COUNT: usize = 8;
 /// What an entry costs beyond its key and value: map slot, queue entry, allocations.
 const ENTRY_BYTES: usize = 160;
 
@@ -46,9 +48,17 @@ pub(crate) struct RowCache {
     rows: Part,
     data: Part,
     data_table: Option<Table>,
+    budget: Mutex<Budget>,
     generation: AtomicU64,
     hit_count: AtomicU64,
     miss_count: AtomicU64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Budget {
+    bytes_max: usize,
+    /// What data have come into.
+    data_bytes: usize,
 }
 
 /// What the cache holds, and how often it knew a row since it was made.
@@ -67,6 +77,7 @@ impl RowCache {
             rows: Part::new(SHARD_COUNT),
             data: Part::new(DATA_SHARD_COUNT),
             data_table,
+            budget: Mutex::default(),
             generation: AtomicU64::new(0),
             hit_count: AtomicU64::new(0),
             miss_count: AtomicU64::new(0),
@@ -77,9 +88,27 @@ impl RowCache {
 
     /// What is beyond a smaller budget goes at once.
     pub fn set_bytes_max(&self, bytes_max: usize) {
-        let data_bytes_max = self.data_table.map_or(0, |_| bytes_max / DATA_SHARE);
-        self.data.set_bytes_max(data_bytes_max);
-        self.rows.set_bytes_max(bytes_max - data_bytes_max);
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        self.data.set_bytes_max(bytes_max / DATA_SHARE);
+        *budget = Budget { bytes_max, data_bytes: self.wanted_by_data(bytes_max) };
+        self.rows.set_bytes_max(bytes_max - budget.data_bytes);
+    }
+
+    /// What is rounded up to a step of the share.
+    fn wanted_by_data(&self, bytes_max: usize) -> usize {
+        let share_bytes = bytes_max / DATA_SHARE;
+        let step_bytes = (share_bytes / DATA_STEP_COUNT).max(1);
+        self.data.byte_count().next_multiple_of(step_bytes).min(share_bytes)
+    }
+
+    /// Data have come: other rows go for as much as these have never had before.
+    fn make_room_for_data(&self) {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted_bytes = self.wanted_by_data(budget.bytes_max);
+        if wanted_bytes > budget.data_bytes {
+            budget.data_bytes = wanted_bytes;
+            self.rows.set_bytes_max(budget.bytes_max - wanted_bytes);
+        }
     }
 
     pub fn usage(&self) -> Use {
@@ -97,9 +126,12 @@ impl RowCache {
     }
 
     /// A key begins with its table's number.
+    fn is_data(&self, key: &[u8]) -> bool {
+        self.data_table.is_some() && key.first().copied() == self.data_table
+    }
+
     fn part(&self, key: &[u8]) -> &Part {
-        let is_data = self.data_table.is_some() && key.first().copied() == self.data_table;
-        if is_data { &self.data } else { &self.rows }
+        if self.is_data(key) { &self.data } else { &self.rows }
     }
 
     /// To be read before looking at the overlay, and handed to `insert`.
@@ -130,12 +162,19 @@ impl RowCache {
         if self.generation() == generation {
             shard.put(key, row, part.shard_bytes_max());
         }
+        drop(shard);
+        if self.is_data(key) {
+            self.make_room_for_data();
+        }
     }
 
     /// A row that a checkpoint has put into the base. Kept, for what was written lately is read again.
     pub fn update(&self, key: &[u8], row: Row) {
         let part = self.part(key);
         part.shard(key).put(key, row, part.shard_bytes_max());
+        if self.is_data(key) {
+            self.make_room_for_data();
+        }
     }
 
     #[cfg(test)]
@@ -160,6 +199,11 @@ impl Part {
 
     fn shard_bytes_max(&self) -> usize {
         self.shard_bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn byte_count(&self) -> usize {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).byte_count).sum()
     }
 
     fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {

@@ -14,6 +14,7 @@ mod reading;
 mod traffic;
 
 use crate::device::{self, Mark, Syncing};
+use crate::gate;
 use crate::heard::Heard;
 use crate::space::Recent;
 use base::{Advice, Extent, ObjectId};
@@ -412,6 +413,8 @@ impl Shared {
     ) -> Result<(), StoreError> {
         self.check_sound()?;
         self.mark_in_use();
+        // Here, since making an object's file waits there with the table of open ones in hand, which all others need.
+        gate::pass();
         let (handle, is_new) = self.handle_or_new(id)?;
         let changed = change(&handle).map_err(|error| self.fence(error));
         if changed.is_err() && is_new {

@@ -58,6 +58,21 @@ fn a_smaller_budget_holds_at_once() {
 }
 
 #[test]
+fn other_rows_have_what_file_data_never_came_to_use() {
+    const DATA: Table = 11;
+    let bytes_max = 1 << 20;
+    let cache = RowCache::new(bytes_max, Some(DATA));
+    let key = |table: Table, n: u32| [&[table][..], &n.to_be_bytes()].concat();
+    let fill = || (0..20_000).for_each(|n| cache.insert(&key(2, n), row(1), 0));
+    fill();
+    assert!(cache.byte_count() > bytes_max * 9 / 10, "{}", cache.byte_count());
+    cache.insert(&key(DATA, 1), Some(vec![7; 16 << 10].into()), 0);
+    assert!(cache.byte_count() <= bytes_max, "{}", cache.byte_count());
+    fill();
+    assert!(cache.byte_count() > bytes_max * 9 / 10, "{}", cache.byte_count());
+}
+
+#[test]
 fn file_data_take_a_quarter_and_no_other_row_goes_for_them() {
     const DATA: Table = 11;
     let bytes_max = 1 << 20;
