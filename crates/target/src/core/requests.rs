@@ -112,9 +112,10 @@ impl<M: MetaStore> Core<M> {
             None => {}
         }
         let byte_count = kept_bytes(frame, &request);
-        let has_room = export.begun.plain.len() < limits::REQUESTS_PER_EXPORT_MAX
+        let begun_count = export.begun.plain.len();
+        let has_room = begun_count < limits::REQUESTS_PER_EXPORT_MAX
             && (replay.is_some() || export.begun.has_room(byte_count));
-        if !has_room && !is_reserved(&request, byte_count) {
+        if !has_room && !is_reserved(&request, byte_count, begun_count) {
             return self.answer_refusal(frame, Status::Again, out);
         }
         if is_once(&request) {
@@ -252,17 +253,22 @@ impl<M: MetaStore> Core<M> {
 /// What a close has that is begun although its client has no room: no data, and a short list of locks.
 const RESERVED_CLOSE_BYTES_MAX: usize = 4 << 10;
 
+/// So many requests of one MDT are begun together.
+const RESERVED_PEER_REQUESTS_MAX: usize = 8 * limits::REQUESTS_PER_EXPORT_MAX;
+
 /// Releases are never refused: what fills the export may wait for them. A close may wait itself, and keeps what it has brought.
 ///
 /// Of what another MDT asks only those are refused who queue for the rename lock: who has it must get on with all that he asks before he
-/// gives it back, and so must whoever has prepared something. These are bounded by the calls that the other MDT has taken.
-fn is_reserved(request: &Request, byte_count: usize) -> bool {
+/// gives it back, and so must whoever has prepared something. These are few: of the calls that the other MDT has taken most wait for that
+/// lock or for rows of its own. Somebody who sends them without end is refused all the same.
+fn is_reserved(request: &Request, byte_count: usize, begun_count: usize) -> bool {
     match request {
         Request::Lock(LockRequest::Cancel { .. }) => true,
         Request::Mdt(MdtRequest::Close { .. }) => byte_count <= RESERVED_CLOSE_BYTES_MAX,
         Request::Mdt(MdtRequest::Closes { .. } | MdtRequest::FlockCancel { .. }) => true,
         Request::Mdt(MdtRequest::Flock { lock, .. }) => lock.kind == FlockKind::Unlock,
-        Request::Peer(request) => !matches!(request, PeerRequest::LockRename { .. }),
+        Request::Peer(PeerRequest::LockRename { .. }) => false,
+        Request::Peer(_) => begun_count < RESERVED_PEER_REQUESTS_MAX,
         _ => false,
     }
 }
