@@ -59,7 +59,14 @@ impl Work<'_> {
             command.env("TMPDIR", short.path());
             let left = self.limit.saturating_sub(started.elapsed());
             let mut heartbeat = Heartbeat::new(self.name, &log);
-            let end = bounded::run(&mut command, &tag, left, &log, &mut |spent| heartbeat.tick(spent))?;
+            let end = bounded::run(&mut command, &tag, left, &log, &mut |spent| heartbeat.tick(spent));
+            let end = match end {
+                Ok(end) => end,
+                Err(error) => {
+                    verdict = Verdict::Failed(format!("{error:#}"));
+                    break;
+                }
+            };
             if let Some(why) = runner::skip_reason(&end, &log) {
                 verdict = Verdict::Skipped(why);
                 break;

@@ -149,9 +149,10 @@ impl Plan {
         self.target.join(PROFILE).join(name)
     }
 
-    /// This program with other arguments.
+    /// This program with other arguments: as it was started, or what the build of everything has put into its place.
     fn xtask(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
+        let own = std::env::current_exe().ok().filter(|path| path.is_file());
+        let mut command = Command::new(own.unwrap_or_else(|| self.built("xtask")));
         command.current_dir(&self.root).args(arguments);
         command
     }
@@ -168,7 +169,7 @@ impl Plan {
     fn lint_commands(&self) -> Vec<Command> {
         let mut lints = vec![self.cargo_on_all("clippy", &["--all-targets", "--", "-D", "warnings"])];
         // That is how it is installed.
-        let bare = || self.cargo(&["check", "--profile", PROFILE, "-p", "sheen"]);
+        let bare = || self.cargo(&["clippy", "--profile", PROFILE, "-p", "sheen", "--", "-D", "warnings"]);
         lints.extend(self.etcd_missing.is_none().then(bare));
         lints
     }
