@@ -140,8 +140,9 @@ const PR_SET_IO_FLUSHER: libc::c_int = 57;
 pub fn stand_above_memory_pressure() -> io::Result<()> {
     let no: libc::c_ulong = 0;
     // SAFETY: takes numbers only.
-    check(unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1 as libc::c_ulong, no, no, no) })?;
-    std::fs::write("/proc/self/oom_score_adj", "-1000")
+    let flushes = check(unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1 as libc::c_ulong, no, no, no) });
+    // Where the one is refused the other may be granted.
+    std::fs::write("/proc/self/oom_score_adj", "-1000").and(flushes)
 }
 
 /// Seldom enough to cost nothing, often enough for a machine that is about to be off.

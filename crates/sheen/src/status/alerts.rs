@@ -15,6 +15,8 @@ use std::path::Path;
 
 /// Names of missing clients, or of anything, in one line.
 const SHOWN_MAX: usize = 4;
+/// So many sets of targets that mounts miss are told one by one.
+const GROUPS_MAX: usize = 32;
 
 /// A session between servers is out for a moment whenever one of them is started.
 const BREAK_SECONDS_MIN: u64 = 5;
@@ -252,7 +254,7 @@ fn grouped(missed: impl Iterator<Item = (String, Missed)>) -> Vec<Group> {
         groups.entry(missed.keys().cloned().collect()).or_default().add(vec![mount], missed);
     }
     let groups: Vec<Group> = groups.into_values().collect();
-    if groups.len() <= SHOWN_MAX {
+    if groups.len() <= GROUPS_MAX {
         return groups;
     }
     let mut all = Group::default();

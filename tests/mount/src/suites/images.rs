@@ -562,7 +562,11 @@ fn expect_above_pressure(pid: i32) -> Result<()> {
     expect(flags != 0, "the kernel says who flushes")?;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?.path();
-        let found = sys::task_flags(&task.join("stat"))?;
+        let found = match sys::task_flags(&task.join("stat")) {
+            // It has ended meanwhile.
+            Err(_) if !task.exists() => continue,
+            found => found?,
+        };
         expect(found & flags == flags, &format!("{} flushes: {found:x}, {flags:x}", task.display()))?;
     }
     let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
