@@ -101,7 +101,7 @@ pub struct Common {
     /// Measure this directory too, in turn, and print the ratio
     #[arg(long, value_name = "OTHERDIR")]
     pub compare: Option<PathBuf>,
-    /// Makes the caches of the mount cold where they are to be cold (else: drop_caches, which needs root)
+    /// Makes the caches of the mount cold where they are to be cold; root drops the kernel's besides (without: drop_caches alone, which needs root)
     #[arg(long, value_name = "CMD")]
     pub remount: Option<String>,
     /// Set these while the directory is measured, and compare it with itself without them
@@ -376,11 +376,14 @@ fn note_missing(kind: Kind) {
 
 /// Makes caches cold: by the operator's command, or by the kernel's switch.
 fn make_cold(remount: Option<&str>) -> Result<()> {
+    let drop_caches = || std::fs::write("/proc/sys/vm/drop_caches", "3");
     if let Some(command) = remount {
-        return shell(command);
+        shell(command)?;
+        // For what is compared, which the command may know nothing of. Who is not root has to have the command do it.
+        let _ = drop_caches();
+        return Ok(());
     }
-    std::fs::write("/proc/sys/vm/drop_caches", "3")
-        .context("cannot drop the kernel's caches: be root, or give --remount CMD")
+    drop_caches().context("cannot drop the kernel's caches: be root, or give --remount CMD")
 }
 
 /// A command of the operator's. What it says goes to standard error: what we say is for programs, perhaps.
