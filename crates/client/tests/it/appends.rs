@@ -20,9 +20,18 @@ fn open(world: &mut World, mount: usize, name: &str) -> (u64, u64) {
 
 /// A piece of an append that the kernel believes to go to `offset_bytes`.
 fn piece(file: (u64, u64), offset_bytes: usize, letter: u8, byte_count: usize) -> Call {
-    let mut call = write_call(file, offset_bytes as u64, &vec![letter; byte_count]);
+    past_cache(file, offset_bytes as u64, &vec![letter; byte_count], O_APPEND)
+}
+
+/// A write to a place of its own.
+fn direct(file: (u64, u64), offset_bytes: u64, data: &[u8]) -> Call {
+    past_cache(file, offset_bytes, data, 0)
+}
+
+fn past_cache(file: (u64, u64), offset_bytes: u64, data: &[u8], more_flags: u32) -> Call {
+    let mut call = write_call(file, offset_bytes, data);
     if let Call::Write { flags, .. } = &mut call {
-        *flags = O_WRONLY | O_APPEND | O_DIRECT;
+        *flags = O_WRONLY | O_DIRECT | more_flags;
     }
     call
 }
@@ -129,10 +138,7 @@ fn a_direct_read_beside_steady_writes_at_the_end_has_no_zeros() {
         let (node, fh) = file;
         let mut size_bytes = 0;
         let mut write = |world: &mut World| {
-            let mut call = write_call(file, size_bytes, &[b'w'; 100]);
-            if let Call::Write { flags, .. } = &mut call {
-                *flags = O_WRONLY | O_DIRECT;
-            }
+            let call = direct(file, size_bytes, &[b'w'; 100]);
             size_bytes += 100;
             world.prepare(0, call)
         };
@@ -167,22 +173,16 @@ fn a_direct_read_that_a_cut_passes_has_no_zeros() {
             let mut world = World::new(1, 2, 1);
             let file = striped(&mut world);
             let (node, fh) = file;
-            let direct = |offset_bytes: u64| {
-                let mut call = write_call(file, offset_bytes, &[b'w'; 100]);
-                if let Call::Write { flags, .. } = &mut call {
-                    *flags = O_WRONLY | O_DIRECT;
-                }
-                call
-            };
+            let written = |offset_bytes| direct(file, offset_bytes, &[b'w'; 100]);
             // Everything is locked here.
-            assert_eq!(world.call(0, direct(UNIT)), Ok(Answer::Written(100)));
+            assert_eq!(world.call(0, written(UNIT)), Ok(Answer::Written(100)));
             assert_eq!(size_told(world.call(0, cut(file, 0))), 0);
-            assert_eq!(world.call(0, direct(0)), Ok(Answer::Written(100)));
+            assert_eq!(world.call(0, written(0)), Ok(Answer::Written(100)));
             let call = Call::Read { node, fh, offset_bytes: 0, byte_count: UNIT as u32, is_direct: true };
             let reading = world.prepare(0, call);
             let mut changes = vec![];
             for number in 1..=write_count {
-                changes.push(world.prepare(0, direct(number * 100)));
+                changes.push(world.prepare(0, written(number * 100)));
                 for _ in 0..3 {
                     world.carry_one_in_order();
                 }
@@ -274,11 +274,7 @@ fn a_write_behind_the_end_that_fails_takes_nothing_of_what_others_have_written()
     assert_eq!(world.call(1, piece(other, 0, b'o', 100)), Ok(Answer::Written(100)));
     world.set_low(0, true);
     world.set_low(1, true);
-    let mut call = write_call(file, UNIT, &[b'a'; 1000]);
-    if let Call::Write { flags, .. } = &mut call {
-        *flags = O_WRONLY | O_DIRECT;
-    }
-    assert_eq!(world.call(0, call), Err(ENOSPC));
+    assert_eq!(world.call(0, direct(file, UNIT, &[b'a'; 1000])), Err(ENOSPC));
     assert_eq!(size_told(world.call(0, cut(file, 0))), 100);
 }
 
@@ -373,11 +369,7 @@ fn who_cuts_a_file_after_an_overwrite_that_failed_cuts_it() {
     assert_eq!(world.call(1, piece(other, 0, b'o', PIECE)), Ok(Answer::Written(PIECE as u64)));
     assert_eq!(world.attr(0, file.0).size_bytes, PIECE as u64);
     world.set_exhausted(0);
-    let mut call = write_call(file, 0, &[b'a'; 4096]);
-    if let Call::Write { flags, .. } = &mut call {
-        *flags = O_WRONLY | O_DIRECT;
-    }
-    assert_eq!(world.call(0, call), Err(ENOSPC));
+    assert_eq!(world.call(0, direct(file, 0, &[b'a'; 4096])), Err(ENOSPC));
     assert_eq!(size_told(world.call(0, cut(file, 0))), 0);
 }
 

@@ -57,27 +57,28 @@ fn a_smaller_budget_holds_at_once() {
     assert_eq!((usage.hit_count, usage.miss_count), (1, 1));
 }
 
+const DATA: Table = 11;
+const BYTES_MAX: usize = 1 << 20;
+
+fn key(table: Table, n: u32) -> Vec<u8> {
+    [&[table][..], &n.to_be_bytes()].concat()
+}
+
 #[test]
 fn other_rows_have_what_file_data_never_came_to_use() {
-    const DATA: Table = 11;
-    let bytes_max = 1 << 20;
-    let cache = RowCache::new(bytes_max, Some(DATA));
-    let key = |table: Table, n: u32| [&[table][..], &n.to_be_bytes()].concat();
+    let cache = RowCache::new(BYTES_MAX, Some(DATA));
     let fill = || (0..20_000).for_each(|n| cache.insert(&key(2, n), row(1), 0));
     fill();
-    assert!(cache.byte_count() > bytes_max * 9 / 10, "{}", cache.byte_count());
+    assert!(cache.byte_count() > BYTES_MAX * 9 / 10, "{}", cache.byte_count());
     cache.insert(&key(DATA, 1), Some(vec![7; 16 << 10].into()), 0);
-    assert!(cache.byte_count() <= bytes_max, "{}", cache.byte_count());
+    assert!(cache.byte_count() <= BYTES_MAX, "{}", cache.byte_count());
     fill();
-    assert!(cache.byte_count() > bytes_max * 9 / 10, "{}", cache.byte_count());
+    assert!(cache.byte_count() > BYTES_MAX * 9 / 10, "{}", cache.byte_count());
 }
 
 #[test]
 fn file_data_take_a_quarter_and_no_other_row_goes_for_them() {
-    const DATA: Table = 11;
-    let bytes_max = 1 << 20;
-    let cache = RowCache::new(bytes_max, Some(DATA));
-    let key = |table: Table, n: u32| [&[table][..], &n.to_be_bytes()].concat();
+    let cache = RowCache::new(BYTES_MAX, Some(DATA));
     for n in 0..500 {
         cache.insert(&key(2, n), row(1), 0);
     }
@@ -90,14 +91,14 @@ fn file_data_take_a_quarter_and_no_other_row_goes_for_them() {
         } else {
             cache.update(&key(DATA, n), data.clone());
         }
-        assert!(cache.byte_count() <= without_data + bytes_max / 4);
+        assert!(cache.byte_count() <= without_data + BYTES_MAX / 4);
     }
     assert!((0..500).all(|n| cache.get(&key(2, n)).is_some()), "rows of inodes stay");
     assert_eq!(cache.get(&key(DATA, 999)), Some(data.clone()), "what was read last is here");
     for n in 500..20_000 {
         cache.insert(&key(2, n), row(1), 0);
     }
-    assert!(cache.byte_count() <= bytes_max);
+    assert!(cache.byte_count() <= BYTES_MAX);
     assert_eq!(cache.get(&key(DATA, 999)), Some(data), "nor do data go for other rows");
     cache.set_bytes_max(0);
     assert_eq!(cache.usage().row_count, 0);
