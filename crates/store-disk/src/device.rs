@@ -1,6 +1,6 @@
 //! The system calls of this crate: positioned file I/O, mapped files, allocation, syncs, space, locks, thread priority.
 //!
-//! Every `unsafe` block of the crate is here and in `mapped`. Errors keep the errno, for the callers tell `ENOSPC`, `EFBIG` and the
+//! Every `unsafe` block of the crate is here, in `mapped` and in `pieces`. Errors keep the errno, for the callers tell `ENOSPC`, `EFBIG` and the
 //! rest apart. Whatever changes a disk is here, and passes the gate first: `clippy.toml` of this crate bans it elsewhere.
 
 #![expect(clippy::disallowed_methods, reason = "here they are called, behind the gate")]
@@ -8,10 +8,12 @@
 #[cfg(test)]
 pub(crate) mod faults;
 mod mapped;
+mod pieces;
 
 use crate::gate;
 use base::{Advice, Extent};
 pub(crate) use mapped::SharedWords;
+pub(crate) use pieces::ReadBuffer;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -158,7 +160,7 @@ pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset_bytes: u64) -> io
 /// has spare is not filled with anything before.
 pub(crate) fn read_more(
     file: &File,
-    buffer: &mut Vec<u8>,
+    buffer: &mut ReadBuffer,
     byte_count: usize,
     offset_bytes: u64,
 ) -> io::Result<usize> {
@@ -175,14 +177,18 @@ pub(crate) fn read_more(
 }
 
 /// One pread(2) of them.
-fn read_behind(file: &File, buffer: &mut Vec<u8>, byte_count: usize, offset_bytes: u64) -> io::Result<usize> {
-    buffer.reserve(byte_count);
-    let room = buffer.spare_capacity_mut().as_mut_ptr();
-    // SAFETY: `byte_count` bytes were reserved: writable memory behind what the buffer holds.
+fn read_behind(
+    file: &File,
+    buffer: &mut ReadBuffer,
+    byte_count: usize,
+    offset_bytes: u64,
+) -> io::Result<usize> {
+    let room = buffer.room(byte_count);
+    // SAFETY: there is room for `byte_count` bytes: writable memory behind what the buffer holds.
     let count = unsafe { libc::pread(file.as_raw_fd(), room.cast(), byte_count, offset(offset_bytes)?) };
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has initialised so many more bytes, which are within the capacity.
-    unsafe { buffer.set_len(buffer.len() + count) };
+    // SAFETY: the kernel has written so many more bytes, for which there was room.
+    unsafe { buffer.advance(count) };
     Ok(count)
 }
 
@@ -200,11 +206,17 @@ struct CacheStat {
 /// The same number on all architectures.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether the page cache lacks something of a part of a file, and what it has is on the device.
-///
+/// What the page cache has of a part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cached {
+    pub is_whole: bool,
+    /// Something of it is not on the device yet.
+    pub is_dirty: bool,
+}
+
 /// # Errors
 /// A kernel before 6.5 does not say.
-pub(crate) fn is_cold(file: &File, part: Extent) -> io::Result<bool> {
+pub(crate) fn cached(file: &File, part: Extent) -> io::Result<Cached> {
     let range = [part.start, part.byte_count()];
     let mut stat = CacheStat::default();
     // SAFETY: the descriptor is open for the length of the borrow; both structures are ours and have the kernel's layout.
@@ -217,7 +229,7 @@ pub(crate) fn is_cold(file: &File, part: Extent) -> io::Result<bool> {
     // SAFETY: it reads a number of the system.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
     let page_count = part.end.div_ceil(page_bytes) - part.start / page_bytes;
-    Ok(stat.cached < page_count && stat.dirty + stat.under_writeback == 0)
+    Ok(Cached { is_whole: stat.cached >= page_count, is_dirty: stat.dirty + stat.under_writeback > 0 })
 }
 
 /// One pread(2) past the page cache, of up to `byte_count` bytes behind what `buffer` holds; returns the bytes read. That place in
@@ -225,7 +237,7 @@ pub(crate) fn is_cold(file: &File, part: Extent) -> io::Result<bool> {
 /// descriptor meanwhile: the flag is everybody's.
 pub(crate) fn read_direct(
     file: &File,
-    buffer: &mut Vec<u8>,
+    buffer: &mut ReadBuffer,
     byte_count: usize,
     offset_bytes: u64,
 ) -> io::Result<usize> {

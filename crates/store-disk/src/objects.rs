@@ -485,7 +485,7 @@ impl ObjectStore for ObjectDisk {
         self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), false)
     }
 
-    /// Past the kernel's page cache where that is cold: who waits for each read is better off with what the kernel reads ahead.
+    /// Past the kernel's page cache where that is cold, from smaller reads on: who waits for each is better off with what the kernel reads ahead.
     fn read_ahead(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
         self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), true)
     }

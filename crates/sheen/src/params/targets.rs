@@ -427,7 +427,7 @@ pub static OST_DISK: Class<Ost> = Class {
         Param {
             name: "read_cache_enable",
             doc: "Whether all that an OST reads of objects goes through the kernel's page cache (1), or (`adaptive`, the default) not what \
-                  clients read ahead of large objects and is not cached, until something of the object is read again.",
+                  clients read of large objects ahead, or by the MiB, and is not cached, until something of the object is read again.",
             read: |ost| {
                 let is_always = ost.owner.with(|oss| oss.objects().is_cache_always());
                 Some(if is_always { "1" } else { ADAPTIVE }.to_owned())

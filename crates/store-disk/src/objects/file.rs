@@ -20,8 +20,7 @@ use super::layout::{
     offset_of_stored, parts, size_of_stored, stored_length, stored_offset, written_parts,
 };
 use super::reading::Way;
-use crate::device::{self, Syncing, errno};
-use base::buffers::Buffer;
+use crate::device::{self, ReadBuffer, Syncing, errno};
 use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 pub(super) use header::ReadOn;
@@ -254,16 +253,15 @@ impl ObjectFile {
         extent: Extent,
         way: Option<Way>,
     ) -> Result<Bytes, StoreError> {
-        let past_cache = way.filter(|way| way.is_ahead && inner.may_pass_cache(extent, way.reading));
+        let past_cache = way.filter(|way| inner.may_pass_cache(extent, *way));
         // With what the last block has behind the end.
         let room_bytes = if past_cache.is_some() {
             block_ceil(extent.byte_count()) + BLOCK_BYTES
         } else {
             extent.byte_count()
         };
-        let mut bytes = Buffer::with_capacity(room_bytes as usize);
-        let padding = past_cache.map_or(0, |_| bytes.as_ptr().align_offset(BLOCK_BYTES as usize));
-        bytes.resize(padding, 0);
+        let mut bytes = ReadBuffer::with_capacity(room_bytes as usize);
+        let padding = past_cache.map_or(0, |_| bytes.align(BLOCK_BYTES as usize));
         for part in parts(extent) {
             let part_bytes = part.byte_count() as usize;
             let past_bytes =

@@ -24,7 +24,7 @@ pub(crate) struct Reading {
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub reading: &'a Reading,
-    /// Nobody waits for it yet: what is cold may come past the cache.
+    /// Nobody waits for it yet.
     pub is_ahead: bool,
 }
 

@@ -3,18 +3,23 @@
 //! A byte that streams by once costs two copies less there: the one out of the cache, and the page that is found, filled and evicted
 //! for it. But the cache is what lets many clients that read one object cost the device one read. So what is read
 //! ahead and nobody has read goes past it, and an object of which something is read again goes through it from then on: the device reads that twice, no more.
-//! Who waits for each read goes through it at once: the kernel reads ahead for him.
+//! Who waits for small reads goes through it at once: the kernel reads ahead for him. A read of a MiB keeps the device as busy by itself.
 
 use super::super::layout::BLOCK_BYTES;
-use super::super::reading::Reading;
-use super::{Inner, ObjectFile, stored_offset};
-use crate::device;
+use super::super::reading::{Reading, Way};
+use super::{Inner, ObjectFile, stored_length, stored_offset};
+use crate::device::{self, ReadBuffer};
 use base::Extent;
+use std::io;
 
 /// Smaller reads are better off with what the kernel reads ahead.
-const READ_BYTES_MIN: u64 = 256 << 10;
+const AHEAD_BYTES_MIN: u64 = 256 << 10;
+/// And smaller ones yet for which somebody waits.
+const AWAITED_BYTES_MIN: u64 = 1 << 20;
 /// Programs, libraries and the like are read again by the next node.
 const OBJECT_BYTES_MIN: u64 = 8 << 20;
+/// So far the kernel reads ahead of what it is asked for at most, where disks are set up for streams (`read_ahead_kb`).
+const KERNEL_AHEAD_BYTES: u64 = 16 << 20;
 /// Who leaves more gaps than this is no stream.
 const EXTENT_COUNT_MAX: usize = 64;
 
@@ -61,9 +66,13 @@ impl Past {
 
 impl Inner {
     /// Whether whole blocks of an extent are read past the cache if they are cold.
-    pub(super) fn may_pass_cache(&self, extent: Extent, reading: &Reading) -> bool {
-        let is_large = extent.byte_count() >= READ_BYTES_MIN && self.size_bytes >= OBJECT_BYTES_MIN;
-        is_large && !self.past.is_over && reading.is_past_cache()
+    pub(super) fn may_pass_cache(&self, extent: Extent, way: Way) -> bool {
+        let byte_count_min = if way.is_ahead { AHEAD_BYTES_MIN } else { AWAITED_BYTES_MIN };
+        extent.byte_count() >= byte_count_min && self.may_be_passed(way.reading)
+    }
+
+    fn may_be_passed(&self, reading: &Reading) -> bool {
+        self.size_bytes >= OBJECT_BYTES_MIN && !self.past.is_over && reading.is_past_cache()
     }
 }
 
@@ -75,14 +84,15 @@ impl ObjectFile {
         &self,
         inner: &mut Inner,
         part: Extent,
-        bytes: &mut Vec<u8>,
+        bytes: &mut ReadBuffer,
         reading: &Reading,
     ) -> usize {
-        if !inner.may_pass_cache(part, reading) {
+        // A part of a large read may be short, where it goes over the border of a group: through the cache, the kernel would read on from there.
+        if !inner.may_be_passed(reading) {
             return 0;
         }
         let stored = Extent::at(stored_offset(part.start), part.byte_count());
-        match device::is_cold(&self.file, stored) {
+        match self.is_cold(stored, stored_length(inner.size_bytes)) {
             Ok(true) if inner.past.try_take(part) => {}
             Ok(_) => return 0,
             Err(_) => {
@@ -105,6 +115,17 @@ impl ObjectFile {
                 0
             }
         }
+    }
+
+    /// Whether the cache lacks something of a part of the file, or has it only because it read on behind what somebody waited for: then it lacks what follows.
+    /// From such a part it would read on and on, and the stream would never leave it.
+    fn is_cold(&self, part: Extent, length_bytes: u64) -> io::Result<bool> {
+        let cached = device::cached(&self.file, part)?;
+        if cached.is_dirty || !cached.is_whole {
+            return Ok(!cached.is_dirty);
+        }
+        let ahead = Extent::new(part.end, length_bytes.min(part.end + KERNEL_AHEAD_BYTES).max(part.end));
+        Ok(!ahead.is_empty() && !device::cached(&self.file, ahead)?.is_whole)
     }
 }
 
