@@ -29,7 +29,7 @@ pub struct Options {
     #[arg(long)]
     list: bool,
     /// Minutes after which no optional step begins.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 66)]
     budget_minutes: u64,
     /// Minutes after which nothing runs any more.
     #[arg(long, default_value_t = 82)]

@@ -22,35 +22,45 @@ const DISK_SIZE: &str = "2G";
 const DEBOOTSTRAP_LIMIT: Duration = Duration::from_secs(1800);
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Makes what is not there yet, and puts today's package into it.
-pub fn prepare(home: &Path, package: &Path) -> Result<Root> {
+/// Makes what is not there yet of what Debian has.
+pub fn make(home: &Path) -> Result<()> {
     let root = home.join("root");
     if fs::read_to_string(root.join(MADE_OF)).is_ok_and(|made_of| made_of == PACKAGES) {
         println!("debootstrap made {} before", root.display());
-    } else {
-        if root.exists() {
-            fs::remove_dir_all(&root)?;
-        }
-        println!("debootstrap makes {}", root.display());
-        let new = home.join("root.new");
-        if new.exists() {
-            fs::remove_dir_all(&new)?;
-        }
-        let mut command = Command::new("debootstrap");
-        command.args(["--variant=minbase", &format!("--include={PACKAGES}"), SUITE]).arg(&new);
-        succeed(&mut command, DEBOOTSTRAP_LIMIT)?;
-        // Only the half root has one: the boots that are timed start no more than before.
-        succeed(Command::new("chroot").arg(&new).args(["systemctl", "disable", "ssh.service"]), LIMIT)?;
-        let key = format!("/{KEY}");
-        let script = format!(
-            "mkdir -pm 700 /root/.ssh; ssh-keygen -q -t ed25519 -N '' -f {key}; cp {key}.pub /root/.ssh/authorized_keys"
-        );
-        succeed(Command::new("chroot").arg(&new).args(["sh", "-ec", &script]), LIMIT)?;
-        fs::write(new.join(MADE_OF), PACKAGES)?;
-        fs::rename(&new, &root)?;
+        return Ok(());
     }
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    println!("debootstrap makes {}", root.display());
+    let new = home.join("root.new");
+    if new.exists() {
+        fs::remove_dir_all(&new)?;
+    }
+    let mut command = Command::new("debootstrap");
+    command.args(["--variant=minbase", &format!("--include={PACKAGES}"), SUITE]).arg(&new);
+    succeed(&mut command, DEBOOTSTRAP_LIMIT)?;
+    // Only the half root has one: the boots that are timed start no more than before.
+    succeed(Command::new("chroot").arg(&new).args(["systemctl", "disable", "ssh.service"]), LIMIT)?;
+    let key = format!("/{KEY}");
+    let script = format!(
+        "mkdir -pm 700 /root/.ssh; ssh-keygen -q -t ed25519 -N '' -f {key}; cp {key}.pub /root/.ssh/authorized_keys"
+    );
+    succeed(Command::new("chroot").arg(&new).args(["sh", "-ec", &script]), LIMIT)?;
+    fs::write(new.join(MADE_OF), PACKAGES)?;
+    fs::rename(&new, &root)?;
+    Ok(())
+}
+
+/// Puts today's package into it.
+pub fn prepare(home: &Path, package: &Path) -> Result<Root> {
+    let root = home.join("root");
     succeed(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root), LIMIT)?;
     fs::write(root.join("etc/hostname"), "node\n")?;
+    // udev may take longer for it than systemd waits, where processors are emulated and others use them; nobody could log in then.
+    let patience = root.join("etc/systemd/system/dev-ttyS0.device.d");
+    fs::create_dir_all(&patience)?;
+    fs::write(patience.join("patience.conf"), "[Unit]\nJobRunningTimeoutSec=infinity\n")?;
     // Logins without a password: nobody reaches the nodes but their consoles.
     succeed(Command::new("chroot").arg(&root).args(["passwd", "-d", "root"]), LIMIT)?;
     let mut command = Command::new("unshare");

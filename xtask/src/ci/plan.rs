@@ -56,6 +56,8 @@ enum Kind {
     Local,
     /// Suites on the oldest kernel that is supported, in a virtual machine.
     Kernel(&'static [&'static str]),
+    /// Nodes whose root is on a cluster, in virtual machines.
+    Boot(&'static [&'static str]),
 }
 
 /// Suites that have the machine to themselves, as they drop its caches or wait for leases of seconds: name and seconds, on /dev/fuse only.
@@ -104,6 +106,10 @@ const ETCD: &[&str] = &["--features", "sheen/etcd"];
 const PROFILE: &str = "ci";
 /// The virtual machine may have to emulate its processor.
 const KERNEL_SECONDS: u64 = 1200;
+/// Besides, debootstrap makes a root first.
+const BOOT_SECONDS: u64 = 1200;
+/// What a node is to do: it comes to its login, outlives its servers, and sees another image when it boots again.
+pub const BOOTED: &[&str] = &["servers_are_killed_while_find_runs", "a_rebooted_node_sees_updates"];
 
 fn step(name: &str, seconds: u64, kind: Kind) -> Step {
     let (limit, is_shared) = (Duration::from_secs(seconds), false);
@@ -265,6 +271,10 @@ fn steps() -> Vec<Step> {
     rest.push(shared(true, kernel));
     // What must run comes before what may be left out, and of that the longest one first.
     rest.sort_by_key(|step| (step.is_optional, std::cmp::Reverse(step.least())));
+    // Alone, since a node that gets no processor for long gives up what its services wait for.
+    let boot = step("boot", BOOT_SECONDS, Kind::Boot(BOOTED));
+    let at = rest.iter().position(|step| step.is_optional).unwrap_or(rest.len());
+    rest.insert(at, Step { needs: &["build"], is_optional: true, ..boot });
     steps.extend(rest);
     steps
 }
@@ -278,7 +288,8 @@ impl Step {
     /// What must be left of the budget for the step to begin. Most take a small part of their limit, and suites say how far they came
     /// when it ends; the virtual machine says nothing before its end.
     pub fn least(&self) -> Duration {
-        if matches!(self.kind, Kind::Kernel(_)) { self.limit } else { self.limit / 4 }
+        let is_machine = matches!(self.kind, Kind::Kernel(_) | Kind::Boot(_));
+        if is_machine { self.limit } else { self.limit / 4 }
     }
 
     /// Why this machine cannot run the step, if it cannot.
@@ -289,6 +300,7 @@ impl Step {
                 etcd_missing.or_else(|| mounts_missing(transport))
             }
             Kind::Kernel(_) => crate::kernel::missing(),
+            Kind::Boot(_) => crate::boot::missing(&plan.target),
             Kind::Package => crate::package::missing(&plan.target),
             _ => None,
         }
@@ -310,6 +322,14 @@ impl Step {
                 let minutes = (limit.as_secs() / 60).saturating_sub(1).to_string();
                 let mut command = plan.xtask(&["kernel", "--built", "--minutes", &minutes, "--count", "10"]);
                 command.args(*suites);
+                vec![command]
+            }
+            Kind::Boot(cases) => {
+                // No case takes as long as what is left for the last one.
+                let seconds = limit.as_secs().saturating_sub(600).to_string();
+                let mut command =
+                    plan.xtask(&["boot", "--limit", "300", "--budget-seconds", &seconds, "--sheen"]);
+                command.arg(plan.sheen()).args(cases.iter().flat_map(|case| ["--only", *case]));
                 vec![command]
             }
             Kind::Build => plan.build_commands(true),

@@ -41,6 +41,17 @@ fn every_suite_has_a_place_in_the_plan() {
 }
 
 #[test]
+fn nodes_boot_for_cases_that_exist() {
+    let unknown: Vec<&str> =
+        plan::BOOTED.iter().copied().filter(|name| !crate::boot::has_case(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let plan = Plan::new().unwrap();
+    let boot = plan.steps.iter().find(|step| step.name == "boot").unwrap();
+    let command = boot.commands(&plan, boot.limit).pop().unwrap();
+    assert!(plan::BOOTED.iter().all(|name| command.get_args().any(|word| word == *name)), "{command:?}");
+}
+
+#[test]
 fn a_step_that_hangs_fails_at_its_limit() {
     let directory = std::env::temp_dir().join(format!("sheen-xtask-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
