@@ -318,6 +318,7 @@ impl Plan {
             is_shared: false,
             patterns: Vec::new(),
             ops: Vec::new(),
+            is_null: false,
         }
     }
 }
@@ -336,22 +337,19 @@ fn measure_beside(
     plans: &[Plan],
 ) -> Result<()> {
     let settings = common.params.as_deref().map(Settings::parse).transpose()?;
-    let other = match (&common.compare, floor, &settings) {
-        (Some(dir), ..) => Some(dir.clone()),
-        (None, Some(floor), _) => Some(floor.dir().to_owned()),
-        (None, None, Some(_)) => Some(common.dir.clone()),
-        (None, None, None) => None,
-    };
+    let has_settings = settings.is_some();
     // Each has its own directory, which goes when it is dropped, also after an error.
     let mut place = Place::new(&common.dir)?;
     place.settings = settings;
     if let Some(dir) = measured_beside {
         place.read_streams_in(dir)?;
     }
-    let mut other = other.as_deref().map(Place::new).transpose()?;
-    if let Some(other) = &mut other {
-        other.null_pid = floor.and_then(NullMount::pid);
-    }
+    let other = match (&common.compare, floor) {
+        (Some(dir), _) => Some(Place::new(dir)?),
+        (None, Some(floor)) => Some(floor.place()?),
+        (None, None) if has_settings => Some(Place::new(&common.dir)?),
+        (None, None) => None,
+    };
     let first = plans.first().context("there is something to measure")?;
     let mut report = Report::new(name, first, &place, other.as_ref());
     for plan in plans {

@@ -9,6 +9,7 @@ pub mod ground;
 
 use super::cost::Cost;
 use super::figures::{Report, Summary};
+use super::floor::{Floor, NullMount, Stored};
 use super::place::Place;
 use super::plan::{Act, DneOp, Home, Kind, Plan, Step};
 use super::rounds::{self, Sample, Samples};
@@ -48,6 +49,9 @@ pub struct Dne {
     /// Rounds; in each the kinds take turns
     #[arg(short = 'n', default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
+    /// Compare mkdir(2) with a null file system on this FUSE layer, as the other benches do
+    #[arg(long, value_enum)]
+    pub floor: Option<Floor>,
     /// For programs
     #[arg(long)]
     pub json: bool,
@@ -66,8 +70,10 @@ pub fn run(options: &Dne) -> Result<()> {
         ops: options.ops.clone(),
         ..Plan::of(Kind::Dne, options.rounds)
     };
-    let mut report = Report::new("dne", &plan, &place, None);
-    let samples = rounds::run(&plan, &place, None)?;
+    let null = options.floor.map(|floor| NullMount::new(floor, Stored::Zeros)).transpose()?;
+    let other = null.as_ref().map(NullMount::place).transpose()?;
+    let mut report = Report::new("dne", &plan, &place, other.as_ref());
+    let samples = rounds::run(&plan, &place, other.as_ref())?;
     report.add(&samples);
     let compared = Compared::of_all(&samples);
     let text = if options.json {

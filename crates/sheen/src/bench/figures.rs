@@ -379,7 +379,7 @@ impl Report {
         heads.push_str(&cost_heads(&|figure| &figure.other_cost));
         line(heads);
         for figure in &self.figures {
-            line(figure.to_text(width));
+            line(figure.to_text(width, self.other.is_some()));
         }
         let shares = |figure: &Figure| {
             let (place, other) = (figure.shares.clone(), figure.other_shares.clone());
@@ -473,19 +473,19 @@ impl Figure {
         })
     }
 
-    /// `width`: of the operation's name.
-    fn to_text(&self, width: usize) -> String {
+    /// `width`: of the operation's name. Others may be compared where this is not.
+    fn to_text(&self, width: usize, has_other: bool) -> String {
         let Summary { median, spread_percent, .. } = self.directory;
         let mut text = format!(
             "{:<width$} {:>5} {median:>11.1} {spread_percent:>6.0}% {:<6}",
             self.operation, self.processes, self.unit
         );
-        if let Some(other) = &self.other {
+        if has_other {
+            let other = self.other.as_ref();
+            let other = other.map(|other| format!("{:>10.1} {:>6.0}%", other.median, other.spread_percent));
+            let ratio = self.ratio.map(|ratio| format!("{ratio:.2}"));
             // Writing to memory cannot fail.
-            let _ = write!(text, " {:>10.1} {:>6.0}%", other.median, other.spread_percent);
-        }
-        if let Some(ratio) = self.ratio {
-            let _ = write!(text, " {ratio:>7.2}");
+            let _ = write!(text, " {:>18} {:>7}", other.unwrap_or_default(), ratio.unwrap_or_default());
         }
         text.extend([&self.cost, &self.other_cost].into_iter().flatten().map(CostSummary::to_text));
         text

@@ -5,14 +5,14 @@
 
 mod null_rpc;
 
-use super::place::mapped_block;
+use super::place::{Place, mapped_block};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fuse::null::{Contents, NullFs};
 use fuse::{Handler, MountOptions, Session};
 use null_rpc::NullRpc;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,13 +122,14 @@ impl NullMount {
         Ok(null)
     }
 
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// The process that serves.
-    pub fn pid(&self) -> Option<u32> {
-        self.server.as_ref().map(Child::id)
+    /// A place to measure there.
+    ///
+    /// # Errors
+    /// Its directory cannot be made.
+    pub fn place(&self) -> Result<Place> {
+        let mut place = Place::new(&self.dir)?;
+        place.null_pid = self.server.as_ref().map(Child::id);
+        Ok(place)
     }
 }
 

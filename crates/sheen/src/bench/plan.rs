@@ -31,6 +31,8 @@ pub struct Plan {
     pub patterns: Vec<Pattern>,
     /// Of `Kind::Dne`; empty for the others.
     pub ops: Vec<DneOp>,
+    /// Of a null file system, which has one metadata target.
+    pub is_null: bool,
 }
 
 /// What is measured.
@@ -396,6 +398,8 @@ pub struct Wanted<'a> {
     pub is_cold: bool,
     /// Somebody has said how.
     pub is_client_cold: bool,
+    /// Of a null file system, which has one metadata target.
+    pub is_null: bool,
 }
 
 impl Wanted<'_> {
@@ -411,7 +415,7 @@ impl Wanted<'_> {
     fn has(&self, kind: Kind, step: Step) -> bool {
         match step {
             Step::Map(pattern) => self.patterns.contains(&pattern),
-            Step::Dne(op, _) => self.ops.contains(&op),
+            Step::Dne(op, _) => self.ops.contains(&op) && !self.is_null,
             Step::Mkdir if kind == Kind::Dne => self.ops.contains(&DneOp::Mkdir),
             // What makes caches cold needs root, or a command.
             Step::StatUncached => self.is_cold,
@@ -441,7 +445,8 @@ impl Plan {
 
     fn wanted(&self) -> Wanted<'_> {
         let is_client_cold = self.remount_client.is_some();
-        Wanted { patterns: &self.patterns, ops: &self.ops, is_cold: self.is_cold, is_client_cold }
+        let Plan { is_cold, is_null, .. } = *self;
+        Wanted { patterns: &self.patterns, ops: &self.ops, is_cold, is_client_cold, is_null }
     }
 
     /// Whether caches are made cold just before this phase.

@@ -86,7 +86,9 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
                 samples.of_place.push(sample);
             }
             let Some(other) = other else { continue };
-            for (samples, sample) in samples.iter_mut().zip(any_round(plan, procs, other, &progress)?) {
+            // A null file system does what is first, or all.
+            let of_other = Plan { is_null: other.null_pid.is_some(), ..plan.clone() };
+            for (samples, sample) in samples.iter_mut().zip(any_round(&of_other, procs, other, &progress)?) {
                 // Only the measured mount is mounted anew: the other one's caches are warm.
                 if plan.client_remount_before(samples.phase.act).is_none() {
                     samples.of_other.push(sample);
@@ -191,7 +193,7 @@ fn measure(
         tool.warm_program()?;
     }
     let settings = (place.apply_settings()?, dne::apply_settings(phase.act, place)?);
-    let is_settled = plan.kind == Kind::Dne;
+    let is_settled = plan.kind == Kind::Dne && !plan.is_null;
     if is_settled {
         dne::settle(place, progress)?;
     }

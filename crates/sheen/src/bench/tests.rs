@@ -92,6 +92,7 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
             ops: &[],
             is_cold: task.cold,
             is_client_cold: task.client_cold,
+            is_null: task.null,
         };
         let steps = wanted.steps(kind).into_iter();
         assert_eq!(steps.map(|(_, step)| perform(step)).collect::<Vec<u64>>(), amounts, "{kind:?}");

@@ -57,7 +57,8 @@ pub fn run(task: &Task) -> Result<()> {
     let mut worker = Worker::new(task)?;
     let mut lines = std::io::stdin().lock().lines();
     let Task { patterns, ops, .. } = task;
-    let wanted = Wanted { patterns, ops, is_cold: task.cold, is_client_cold: task.client_cold };
+    let Task { cold: is_cold, client_cold: is_client_cold, null: is_null, .. } = *task;
+    let wanted = Wanted { patterns, ops, is_cold, is_client_cold, is_null };
     for (phase, step) in wanted.steps(task.kind) {
         // The phase before is counted until its MDTs are at rest, which nothing of this one may disturb.
         if task.kind == Kind::Dne && lines.next().is_none() {
@@ -121,7 +122,7 @@ impl Worker {
             let dir = task.dir.join(format!("p{}", task.index));
             let made = match task.kind {
                 // The MDT chooses where an ordinary one is placed.
-                Kind::Dne => mkdir_beside(&dir),
+                Kind::Dne if !task.null => mkdir_beside(&dir),
                 _ => fs::create_dir(&dir).map_err(Into::into),
             };
             made.with_context(|| format!("cannot make {}", dir.display()))?;
