@@ -378,7 +378,10 @@ impl Pattern {
 }
 
 fn rounded(extent: Extent, scope: Scope) -> Extent {
-    let window = scope.window_bytes;
+    rounded_to(extent, scope.window_bytes)
+}
+
+fn rounded_to(extent: Extent, window: u64) -> Extent {
     Extent::new(extent.start / window * window, extent.end.div_ceil(window).saturating_mul(window))
 }
 
@@ -393,12 +396,15 @@ fn whole(extent: Extent, scope: Scope, is_first: bool) -> Verdict {
 }
 
 fn stream(run: Run, extent: Extent, scope: Scope) -> Verdict {
-    let now = rounded(extent, scope);
-    // A short one is soon over, as far as anybody can tell.
-    let ahead_bytes = scope.ahead_bytes.min(2 * (run.next - run.start));
+    // A short one is soon over, as far as anybody can tell; one within the file may be the chunk of a stride.
+    let byte_count = run.next - run.start;
+    let window =
+        if run.start == 0 { scope.window_bytes } else { scope.window_bytes.min(1 << byte_count.ilog2()) };
+    let now = rounded_to(extent, window);
+    let ahead_bytes = scope.ahead_bytes.min(2 * byte_count);
     let end = now.end.saturating_add(ahead_bytes).min(scope.size_bytes);
     let ahead = Extent::new(now.end, end);
-    let ahead = if ahead.is_empty() { Vec::new() } else { vec![rounded(ahead, scope)] };
+    let ahead = if ahead.is_empty() { Vec::new() } else { vec![rounded_to(ahead, window)] };
     Verdict::Fetch { now, ahead }
 }
 

@@ -101,6 +101,33 @@ fn a_stream_is_fetched_in_whole_windows_and_ahead() {
     assert_eq!(on_mib(2), fetch(Extent::at(2 * MIB, MIB), Some(Extent::new(3 * MIB, 7 * MIB))));
 }
 
+/// It may be a chunk of a stride that was not known for one.
+#[test]
+fn a_stream_within_a_file_fetches_as_much_as_it_has_read_until_that_is_much() {
+    let mut pattern = Pattern { plain_reads_left: 100, ..Pattern::default() };
+    let start = 10 * MIB + 128 * KIB;
+    let mut fetched = |at: u64| match pattern.on_read(Extent::at(start + at, WINDOW), scope()) {
+        Verdict::Fetch { now, ahead } => {
+            let from = ahead.iter().fold(now.start, |start, part| start.min(part.start));
+            let to = ahead.iter().fold(now.end, |end, part| end.max(part.end));
+            Some(Extent::new(from, to))
+        }
+        Verdict::Plain => None,
+        Verdict::Refuse => panic!("somebody reads what he names"),
+    };
+    assert_eq!(fetched(0), None);
+    let behind = |from: u64, to: u64| Some(Extent::new(start + from, start + to));
+    assert_eq!(fetched(64 * KIB), behind(0, 384 * KIB));
+    for at in (128..MIB / KIB).step_by(64) {
+        let read = (at + 64) * KIB;
+        let to = fetched(at * KIB).expect("it goes on").end - start;
+        assert!((2 * read..=5 * read).contains(&to), "{at} KiB: {to}");
+    }
+    // From here on in whole windows, as a stream that began with its file.
+    let far = fetched(MIB).expect("it goes on");
+    assert!(far.start.is_multiple_of(MIB) && far.end.is_multiple_of(MIB), "{far:?}");
+}
+
 #[test]
 fn a_stream_ends_where_the_file_does() {
     let mut pattern = Pattern::default();
