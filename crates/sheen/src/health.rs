@@ -6,6 +6,7 @@
 mod judge;
 
 use crate::control::{self, Ask, MountStatus, TargetHealth};
+use crate::listen::HOW_TO_SERVE;
 use crate::mount::unasked::{self, Unasked};
 use crate::mount_table::{self, Mounted};
 use crate::nid;
@@ -280,7 +281,7 @@ fn management(addresses: &[String]) -> (Check, Option<io::Error>) {
             Level::Yellow,
             "MGS",
             format!("does not listen on {}; what is mounted goes on", addresses.join(", ")),
-            "start it (sheen up, or sheen serve DIR): new mounts and restarted servers need it",
+            format!("start it (sheen up, {HOW_TO_SERVE}): new mounts and restarted servers need it"),
         ),
     };
     // Who refuses is reached.

@@ -2,6 +2,7 @@
 
 use crate::{memory, sys};
 use anyhow::{Context, Result, bail};
+use base::TargetId;
 use net::Router;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, TcpListener, ToSocketAddrs};
@@ -9,6 +10,9 @@ use std::sync::Arc;
 
 /// Ports that are tried when none was asked for: from the default one upwards, below those that the kernel hands out.
 const PORTS: std::ops::Range<u16> = wire::PORT..wire::PORT + 2000;
+
+/// What starts a server on the machine where it belongs. Without an address only that machine reaches it.
+pub const HOW_TO_SERVE: &str = "systemctl start sheen-server@NAME, or sheen serve --listen ADDRESS DIR";
 
 /// The host to listen on; loopback when none is given.
 ///
@@ -46,6 +50,56 @@ pub fn check_hosts(hosts: Option<&str>, is_insecure_accepted: bool) -> Result<Ve
         None => vec![None],
     };
     hosts.into_iter().map(|host| check_host(host, is_insecure_accepted)).collect()
+}
+
+/// Refuses to listen on loopback because nobody has said where, while the management server is reached over a network: the targets would be
+/// registered at an address that no other machine reaches. `mgs`: its addresses `HOST:PORT`.
+///
+/// # Errors
+/// None of them is on loopback, and `host` is not given.
+pub fn check_reachable(host: Option<&str>, mgs: &[String]) -> Result<()> {
+    if host.is_some() {
+        return Ok(());
+    }
+    // A name that is not known now says nothing.
+    let found: Vec<IpAddr> = mgs
+        .iter()
+        .filter_map(|address| address.to_socket_addrs().ok())
+        .flat_map(|found| found.map(|address| address.ip()))
+        .collect();
+    if found.is_empty() || found.iter().any(IpAddr::is_loopback) {
+        return Ok(());
+    }
+    bail!(
+        "the management server is at {}, and a server without an address listens on loopback, where other machines do not reach it; add \
+         --listen ADDRESS --insecure-network (in a file of /etc/sheen: listen, insecure_network)",
+        mgs.join(", ")
+    )
+}
+
+/// What is wrong with a process that listens on loopback only, in a file system of which a target of another one is registered at an address
+/// of a network. `other`: that target, with its addresses `HOST:PORT`.
+pub fn unreachable(own: &[String], other: (TargetId, &[String])) -> Option<String> {
+    let is_own_loopback = |address: &String| ip_of(address).is_some_and(|address| address.is_loopback());
+    let is_network = |address: &String| ip_of(address).is_some_and(|address| !address.is_loopback());
+    let (id, addresses) = other;
+    let is_so = !own.is_empty()
+        && own.iter().all(is_own_loopback)
+        && !addresses.is_empty()
+        && addresses.iter().all(is_network);
+    is_so.then(|| {
+        format!(
+            "this process listens on {} only, where other machines do not reach its targets, and {id} is at {}; serve them with --listen ADDRESS \
+             --insecure-network",
+            own.join(", "),
+            addresses.join(", ")
+        )
+    })
+}
+
+/// The address of `HOST:PORT` where that is no name.
+fn ip_of(address: &str) -> Option<IpAddr> {
+    split(address).ok()?.0.trim_matches(['[', ']']).parse().ok()
 }
 
 /// Host and port of `HOST[:PORT]`.
@@ -141,6 +195,38 @@ mod tests {
             assert!(said.contains(&format!("in brackets: [{host}], or [{host}]:7988")), "{said}");
         }
         assert_eq!(check_host(Some("[::1]:7988"), false).ok().as_deref(), Some("[::1]:7988"));
+    }
+
+    #[test]
+    fn who_serves_beside_others_on_a_network_says_its_address() {
+        let mgs =
+            |addresses: &[&str]| addresses.iter().map(|address| (*address).to_owned()).collect::<Vec<_>>();
+        let said = check_reachable(None, &mgs(&["10.0.0.5:7988", "10.0.0.6:7988"]))
+            .expect_err("no address")
+            .to_string();
+        assert!(said.contains("10.0.0.5:7988, 10.0.0.6:7988") && said.contains("--listen ADDRESS"), "{said}");
+        assert!(check_reachable(Some("127.0.0.1"), &mgs(&["10.0.0.5:7988"])).is_ok(), "it is meant");
+        for fine in
+            [&["127.0.0.1:7988"] as &[&str], &["[::1]:7988"], &["10.0.0.5:7988", "127.0.0.1:7988"], &[]]
+        {
+            assert!(check_reachable(None, &mgs(fine)).is_ok(), "{fine:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_on_loopback_beside_one_on_a_network_is_told() {
+        let said =
+            |own: &str, other: &str| unreachable(&[own.to_owned()], (TargetId::ost(3), &[other.to_owned()]));
+        let line = said("127.0.0.1:7988", "10.0.0.6:7988").unwrap_or_default();
+        assert!(line.contains("OST0003 is at 10.0.0.6:7988") && line.contains("--listen ADDRESS"), "{line}");
+        for (own, other) in [
+            ("127.0.0.1:7988", "127.0.0.2:7988"),
+            ("10.0.0.5:7988", "10.0.0.6:7988"),
+            ("127.0.0.1:7988", "data1:7988"),
+            ("meta:7988", "10.0.0.6:7988"),
+        ] {
+            assert_eq!(said(own, other), None, "{own} {other}");
+        }
     }
 
     #[test]

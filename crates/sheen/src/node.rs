@@ -3,7 +3,7 @@
 mod management;
 mod start;
 
-pub use management::{AWAITED_FIX, Ended, awaited};
+pub use management::{Ended, awaited, awaited_fix};
 pub use start::{mount, serve};
 
 use crate::cluster::Identity;

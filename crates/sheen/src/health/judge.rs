@@ -2,6 +2,7 @@
 
 use super::{Check, Level};
 use crate::control::{StepHealth, TargetHealth};
+use crate::listen::HOW_TO_SERVE;
 use crate::mount::unasked::{self, Unasked};
 use crate::mount_table::Mounted;
 use crate::nid;
@@ -180,7 +181,8 @@ fn silent(health: &TargetHealth, what: &str) -> Check {
         return Check::bad(Level::Yellow, name, format!("recovers on {place} and does not {what} yet"), todo);
     }
     let found = format!("does not {what} within 3 s on {place} (session {})", health.state);
-    Check::bad(Level::Red, name, found, "start it (sheen up, or sheen serve DIR), or see its log there")
+    let todo = format!("start it (sheen up, {HOW_TO_SERVE}), or see its log there");
+    Check::bad(Level::Red, name, found, todo)
 }
 
 /// Nobody at all is reached: then it is not they who are to be started. `why`: how connecting to the management server fails.

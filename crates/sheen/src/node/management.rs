@@ -2,6 +2,7 @@
 
 use super::{Node, lock};
 use crate::control::{self, MgsStatus};
+use crate::listen::{self, HOW_TO_SERVE};
 use crate::nid;
 use crate::params;
 use crate::sys;
@@ -354,6 +355,13 @@ impl Node {
         if !is_done(&known) {
             tracing::info!("serves its targets without the management server");
         }
+        let all = known.config.iter().flat_map(|config| &config.targets);
+        let mut others = all.filter(|other| !wanted.contains(&other.id));
+        if let Some(line) =
+            others.find_map(|other| listen::unreachable(&self.addresses, (other.id, &other.nids)))
+        {
+            tracing::warn!("{line}");
+        }
         Ok(())
     }
 
@@ -380,7 +388,7 @@ impl Node {
         }
         let mgs = self.describe_mgs();
         if !mgs.is_heard && mgs.is_awaited && reminder.is_due(&mgs.unreached, Instant::now()) {
-            tracing::warn!("{}; {}", awaited(&mgs, "this process"), AWAITED_FIX);
+            tracing::warn!("{}; {}", awaited(&mgs, "this process"), awaited_fix());
         }
     }
 
@@ -401,7 +409,7 @@ impl Node {
             bail!("{}", not_heard(&mgs, &self.router.unreached(TargetId::MGT)));
         }
         if !is_done(&known) {
-            bail!("'{fsname}' has no metadata or no object target yet; start them: sheen serve DIR");
+            bail!("'{fsname}' has no metadata or no object target yet; start them: {HOW_TO_SERVE}");
         }
         Ok(())
     }
@@ -551,7 +559,11 @@ impl Node {
 }
 
 /// What ends the waiting for a management server.
-pub const AWAITED_FIX: &str = "start it on its machine (sheen up, or sheen serve DIR), or say where it is: sheen serve --mgsnode NID DIR";
+pub fn awaited_fix() -> String {
+    format!(
+        "start it on its machine (sheen up, {HOW_TO_SERVE}), or say where it is: sheen serve --mgsnode NID …"
+    )
+}
 
 /// Why a mount gives up.
 fn not_heard(mgs: &str, unreached: &[Unreached]) -> String {

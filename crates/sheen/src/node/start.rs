@@ -205,6 +205,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
     let fsname = check_together(&labels)?;
     let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
     let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels, &damaged)? };
+    listen::check_reachable(arguments.listen.as_deref(), &mgs_addresses)?;
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, &hosts, &mgs_addresses)?;
     if let Some((_, error)) =
@@ -316,6 +317,7 @@ fn start_failover<'a>(arguments: &cli::Serve, hosts: &[String]) -> Result<(Arc<N
     let is_mgs = check_mgs_alone(&labels, arguments.coordinator.is_some())?;
     let fsname = check_together(&labels)?;
     let mgs_addresses = if is_mgs { Vec::new() } else { find_mgs(arguments, &labels, &damaged)? };
+    listen::check_reachable(arguments.listen.as_deref(), &mgs_addresses)?;
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, hosts, &mgs_addresses)?;
     let targets = Targets::awaited(labels.len(), refuse(damaged, fsname.as_deref()));

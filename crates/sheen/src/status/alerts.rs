@@ -4,6 +4,7 @@ use super::report::{Heard, Report, Target};
 use super::{ACTIVE, DOWN, FENCED, REFUSED, name_of};
 use crate::control::{MountStatus, Process, TargetStatus, Unheard};
 use crate::health::{LOW_PERCENT, percent_left};
+use crate::listen::HOW_TO_SERVE;
 use crate::metrics::Figures;
 use crate::mount::unasked::{self, Unasked};
 use crate::node;
@@ -161,7 +162,7 @@ pub fn of_recovery(target: &TargetStatus) -> Option<Alert> {
 fn of_waiting(report: &Report, heard: &Heard) -> Vec<Alert> {
     let fix = match &report.dir {
         Some(dir) => format!("start: sheen up --dir {}", dir.display()),
-        None => node::AWAITED_FIX.to_owned(),
+        None => node::awaited_fix(),
     };
     let waiting = heard.processes.iter().filter_map(|process| {
         let mgs = process.mgs.as_ref().filter(|mgs| !mgs.is_heard && mgs.is_awaited)?;
@@ -189,7 +190,7 @@ fn of_management(report: &Report, heard: &Heard) -> Option<Alert> {
     );
     let fix = match &report.dir {
         Some(dir) => format!("start: sheen up --dir {}", dir.display()),
-        None => "start it on its machine: sheen up, or sheen serve DIR".to_owned(),
+        None => format!("start it on its machine: sheen up, {HOW_TO_SERVE}"),
     };
     (!pids.is_empty()).then(|| Alert::new(text, fix))
 }
@@ -325,7 +326,7 @@ fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
         }
     }
     let fix = |mount: &str| {
-        format!("look which and why: sheen health {mount}; start on their servers: sheen serve DIR")
+        format!("look which and why: sheen health {mount}; start on their servers: {HOW_TO_SERVE}")
     };
     let groups = grouped(without.into_iter()).into_iter();
     groups.map(|group| group.alert("has no session with", "have no session with", fix)).collect()
@@ -346,7 +347,7 @@ fn of_space(targets: &[Target]) -> Vec<Alert> {
         let text = format!("{}: {percent} % of the {what} of the local file system left", listed(&names));
         Alert::new(
             text,
-            "remove files, or add a target elsewhere: sheen mkfs --ost --index N …, sheen serve DIR",
+            "remove files, or add a target elsewhere: sheen mkfs --ost --index N …, sheen serve --listen ADDRESS DIR",
         )
     };
     low.into_iter().map(alert).collect()

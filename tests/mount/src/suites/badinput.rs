@@ -406,6 +406,11 @@ fn open_network(context: &Context) -> Result<()> {
     let target = text(&context.work.join("mgs"));
     cluster.sheen(&["mkfs", "--mgs", &target])?;
     refuse(&cluster, &["serve", "--listen", "0.0.0.0", &target], &["insecure-network"], None)?;
+    // On loopback nobody would reach it who reaches its management server.
+    let beside = text(&context.work.join("ost"));
+    let words = ["mkfs", "--ost", "--index", "0", "--fsname", "suite", "--mgsnode", "192.0.2.1@tcp", &beside];
+    cluster.sheen(&words)?;
+    refuse(&cluster, &["serve", &beside], &["add --listen ADDRESS --insecure-network"], None)?;
     let data = text(&context.work.join("data2"));
     refuse(&cluster, &["up", "--dir", &data, "--listen", "0.0.0.0"], &["insecure-network"], None)
 }
