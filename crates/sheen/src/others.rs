@@ -1,6 +1,7 @@
 //! Targets that are not this user's, or perhaps another server's: commands that change what is on a disk ask here first.
 
 use crate::control;
+use crate::serve_file;
 use crate::served;
 use crate::sys;
 use crate::target_dir;
@@ -8,6 +9,9 @@ use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Where units read what they serve.
+const CONFIGURATIONS: &str = "/etc/sheen";
 
 /// Refuses to change a target that another server may have. `is_fenced`: an operator says that none can write to it.
 ///
@@ -62,10 +66,15 @@ fn check_server_is(path: &Path, user: u32) -> Result<()> {
     if user != 0 || owner == 0 || has_files_of_root(path) || is_owner_fixed(path) {
         return Ok(());
     }
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let command = match serve_file::name_of(Path::new(CONFIGURATIONS), &real) {
+        Some(name) => format!("sheen serve --config {CONFIGURATIONS}/{name}.toml"),
+        None => served::command(std::env::args_os().skip(1)),
+    };
     bail!(
         "{} belongs to user {owner}, whose server could not open what root's writes there: {} (or give it to root: chown -R root: {})",
         path.display(),
-        server_command(&served::command(std::env::args_os().skip(1)), owner, group),
+        server_command(&command, owner, group),
         path.display()
     )
 }
@@ -94,7 +103,9 @@ fn is_owner_fixed(path: &Path) -> bool {
 /// How root has a server started that belongs to another user: by the package's unit where that has served it, else by this command, and so
 /// that who asks in our run directory finds it, where that user may write there.
 pub fn server_command(command: &str, owner: u32, group: u32) -> String {
-    let configured = command.strip_prefix("sheen serve --config /etc/sheen/");
+    let configured =
+        command.strip_prefix("sheen serve --config ").and_then(|file| file.strip_prefix(CONFIGURATIONS));
+    let configured = configured.and_then(|file| file.strip_prefix('/'));
     let unit = configured.and_then(|file| file.strip_suffix(".toml"));
     if let Some(unit) = unit.filter(|unit| !unit.contains([' ', '/']))
         && sys::name_of_user(owner).as_deref() == Some("sheen")

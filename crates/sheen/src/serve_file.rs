@@ -64,6 +64,23 @@ pub fn complete(arguments: &Serve) -> Result<Serve> {
     Ok(arguments)
 }
 
+/// The NAME of the file in this directory by which `sheen-server@NAME` serves a target.
+pub fn name_of(files: &Path, target: &Path) -> Option<String> {
+    let is_it = |dir: &PathBuf| dir == target || dir.canonicalize().is_ok_and(|dir| dir == target);
+    let mut names: Vec<String> = std::fs::read_dir(files)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
+        .collect();
+    names.sort();
+    let has_it = |name: &String| {
+        let told = read(&files.join(format!("{name}.toml"))).and_then(|text| parse(&text));
+        told.is_ok_and(|told| told.targets.iter().any(is_it))
+    };
+    names.into_iter().find(has_it)
+}
+
 fn read(path: &Path) -> Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let mut text = String::new();

@@ -52,6 +52,20 @@ fn values_that_make_no_server_are_refused() {
 }
 
 #[test]
+fn the_file_that_serves_a_target_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (target, link) = (dir.path().join("ost0"), dir.path().join("link"));
+    std::fs::create_dir(&target).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    std::fs::write(dir.path().join("a.toml"), "no configuration").unwrap();
+    std::fs::write(dir.path().join("b.toml"), "targets = [\"/srv/other\"]").unwrap();
+    assert_eq!(name_of(dir.path(), &target), None);
+    std::fs::write(dir.path().join("c.toml"), format!("targets = [\"/srv/other\", {link:?}]")).unwrap();
+    assert_eq!(name_of(dir.path(), &target).as_deref(), Some("c"));
+    assert_eq!(name_of(&dir.path().join("none"), &target), None);
+}
+
+#[test]
 fn the_example_that_is_installed_can_be_read() {
     let told = parse(include_str!("../../../../packaging/example.toml")).unwrap();
     assert_eq!(told.targets.len(), 1);
