@@ -20,7 +20,7 @@ use crate::target_dir;
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -692,14 +692,25 @@ fn six_lines(dir: &Path, cluster: &Cluster) -> String {
     let is_default = data_dir(None).is_ok_and(|default| default == dir);
     let option = if is_default { String::new() } else { format!(" --dir {}", dir.display()) };
     let (dir, mount) = (dir.display(), cluster.mount.display());
+    let sheen = own_command(std::env::var_os("PATH").as_deref());
     format!(
         "data     {dir}\n\
          mounted  {mount}\n\
-         health   sheen status{option}\n\
-         stop     sheen down{option}\n\
-         docs     README.md and docs/ in the source tree; sheen --help\n\
-         next     cp -a /usr/include {mount}/ && sheen lfs df -h {mount}\n"
+         health   {sheen} status{option}\n\
+         stop     {sheen} down{option}\n\
+         docs     README.md and docs/ in the source tree; {sheen} --help\n\
+         next     cp -a /usr/include {mount}/ && {sheen} lfs df -h {mount}\n"
     )
+}
+
+/// What a shell calls this program: `sheen`, or its path where that name leads nowhere.
+fn own_command(search: Option<&OsStr>) -> String {
+    let mut dirs = search.into_iter().flat_map(std::env::split_paths);
+    let own = std::env::current_exe().ok();
+    match own {
+        Some(own) if !dirs.any(|dir| dir.join("sheen").is_file()) => served::quoted(&own.to_string_lossy()),
+        _ => "sheen".to_owned(),
+    }
 }
 
 /// Stops a cluster: first its mounts, then its servers, each after its data are safe.

@@ -32,6 +32,17 @@ fn what_an_interrupted_up_leaves_is_no_reason_to_refuse_the_next() {
     assert!(target_dir::exists(&data.join("ost0003")));
 }
 
+#[test]
+fn who_has_no_sheen_on_his_path_is_told_commands_that_work() {
+    let (with, without) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(with.path().join("sheen"), "").unwrap();
+    let search = |dirs: &[&Path]| own_command(Some(&std::env::join_paths(dirs).unwrap()));
+    assert_eq!(search(&[without.path(), with.path()]), "sheen");
+    let own = std::env::current_exe().unwrap();
+    assert_eq!(search(&[without.path()]), served::quoted(own.to_str().unwrap()));
+    assert_eq!(own_command(None), served::quoted(own.to_str().unwrap()));
+}
+
 /// Its disk is not mounted, mostly: an empty target in its place would hide that.
 #[test]
 fn a_target_that_was_there_is_not_made_anew() {
