@@ -14,8 +14,10 @@ const NO_UPCALL: &str = "clients send supplementary groups with the requests tha
 const NO_JOBS: &str = "requests carry no job id yet";
 const FULL_OST: &str = "an OST gets no new objects from 0.1 % of its device (1 MiB at least) or 32 inodes left until it has more than twice that";
 const NO_CHOICE: &str = "it is always on";
+const NO_NODEMAP: &str = "servers trust every client until transport security exists";
+const NO_QUOTA: &str = "there are no quotas";
 
-/// Path and reason.
+/// Path and reason. A path that ends with `*` is of all that is below it.
 #[rustfmt::skip]
 pub static ABSENT: &[(&str, &str)] = &[
     ("timeout", NO_ADAPTIVE),
@@ -79,12 +81,23 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("obdfilter.*.tot_dirty", NO_GRANT),
     ("obdfilter.*.tot_pending", NO_GRANT),
     ("osd-*.*.writethrough_cache_enable", "data lie in the kernel's page cache"),
+    ("nodemap.*", NO_NODEMAP),
+    ("qmt.*", NO_QUOTA),
+    ("osd-*.*.quota_slave.*", NO_QUOTA),
+    ("mdt.*.hsm*", "there is no HSM"),
+    ("{mdd,obdfilter}.*.lfsck_*", "`sheen fsck DIR` checks what nobody serves; nothing needs it after a crash"),
 ];
 
 /// The first one that the pattern may mean.
 pub fn find(pattern: &str) -> Option<(&'static str, &'static str)> {
     let last = |path: &str| path.rsplit(['.', '/']).next().unwrap_or_default().to_owned();
     let is_meant = |path: &str| glob::matches(path, &pattern.replace('.', "/")) || glob::meets(pattern, path);
-    let by_path = ABSENT.iter().find(|(path, _)| is_meant(path) && last(path) == last(pattern));
+    let written = pattern.replace('/', ".");
+    // In a name with dots for all that separates its parts, a star reaches over them.
+    let is_below = |path: &str| {
+        path.ends_with('*') && (glob::matches(path, &written) || path.strip_suffix(".*") == Some(&*written))
+    };
+    let by_path =
+        ABSENT.iter().find(|(path, _)| is_below(path) || (is_meant(path) && last(path) == last(pattern)));
     by_path.map(|(path, reason)| (*path, *reason))
 }

@@ -98,6 +98,20 @@ fn wrong_names_values_and_what_can_only_be_read_are_told_apart() {
     assert!(said("mdt.*.evict_client", &base::ClientId(7).to_string(), true).contains("once"));
     assert!(said("llite.*.stats", "0", true).contains("once"));
     assert!(said("llite.fs-1.statahead_min", "32", false).contains("a listing brings"));
+    for (below, reason) in [
+        ("nodemap.active", "trust every client"),
+        ("nodemap", "trust every client"),
+        ("nodemap.default.admin_nodemap", "trust every client"),
+        ("qmt.fs-QMT0000.dt-0x0.glb-usr", "no quotas"),
+        ("osd-*.fs-OST0001.quota_slave.info", "no quotas"),
+        ("mdt.*.hsm_control", "no HSM"),
+        ("mdt.fs-MDT0000.hsm.max_requests", "no HSM"),
+        ("mdd.*.lfsck_namespace", "sheen fsck"),
+    ] {
+        let line = said(below, "1", false);
+        assert!(line.contains(reason), "{below}: {line}");
+    }
+    assert!(!said("osc.hsm-OST0001.activ", "1", false).contains("HSM"));
     assert!(said("nonsense", "1", false).contains("list_param"));
     for line in [said("osc.*.activ", "1", false), said("timeout", "5", false), said("debug", "=[", false)] {
         assert!(!line.is_empty() && !line.contains('\n'), "{line}");
