@@ -12,6 +12,7 @@ pub use directories::DirectoryMaker;
 use crate::ioctl::{self, Ask, TargetState, Tell};
 use crate::mount_table::Mounted;
 use crate::pools;
+use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use base::{Fid, Layout, Pool, PoolName, TargetId, TargetKind};
@@ -81,6 +82,15 @@ enum LfsCommand {
         /// Directories below too
         #[arg(short = 'r', long, conflicts_with = "directory")]
         recursive: bool,
+        /// Only files whose layout names this OST (OST0004, or 4), and no directories
+        #[arg(
+            short = 'O',
+            long = "ost",
+            visible_alias = "obd",
+            value_name = "OST",
+            conflicts_with = "directory"
+        )]
+        ost: Option<String>,
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
@@ -142,15 +152,24 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             pool,
             directory,
             recursive,
+            ost,
             paths,
         } => {
-            let only = Only { count: *stripe_count, size: *stripe_size, index: *stripe_index, pool: *pool };
+            let only = Only {
+                count: *stripe_count,
+                size: *stripe_size,
+                index: *stripe_index,
+                pool: *pool,
+                ost: ost.as_deref().map(|ost| known_ost(ost, paths)).transpose()?,
+            };
             let depth = match (directory, recursive) {
                 (true, _) => Depth::Itself,
                 (false, false) => Depth::Files,
                 (false, true) => Depth::Tree,
             };
-            paths.iter().try_for_each(|path| getstripe(path, &only, depth))
+            let mut failures = Failures::default();
+            paths.iter().try_for_each(|path| getstripe(path, &only, depth, &mut failures))?;
+            failures.end()
         }
         LfsCommand::Setstripe { delete, striping, paths } => {
             let hint = striping.hint()?;
@@ -251,6 +270,8 @@ struct Only {
     size: bool,
     index: bool,
     pool: bool,
+    /// Of files that have it in their layout.
+    ost: Option<u16>,
 }
 
 /// What is shown of a directory.
@@ -263,22 +284,86 @@ enum Depth {
     Tree,
 }
 
-fn getstripe(path: &Path, only: &Only, depth: Depth) -> Result<()> {
-    fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+/// What keeps nothing else from being shown.
+#[derive(Default)]
+struct Failures {
+    last: Option<anyhow::Error>,
+}
+
+impl Failures {
+    fn add(&mut self, error: anyhow::Error) {
+        if let Some(error) = self.last.replace(error) {
+            say::note(format_args!("{error:#}"));
+        }
+    }
+
+    /// # Errors
+    /// The last one; those before it are said.
+    fn end(self) -> Result<()> {
+        self.last.map_or(Ok(()), Err)
+    }
+}
+
+/// The OST that is meant by `OST0004`, with the file system's name and `_UUID` as well, or `4`.
+fn parse_ost(text: &str, fsname: &str) -> Option<u16> {
+    if let Ok(index) = text.parse() {
+        return Some(index);
+    }
+    let bare = text.strip_suffix("_UUID").unwrap_or(text);
+    let bare = bare.strip_prefix(fsname).and_then(|rest| rest.strip_prefix('-')).unwrap_or(bare);
+    let id = bare.parse::<TargetId>().ok().filter(|id| id.kind == TargetKind::Ost)?;
+    Some(id.index)
+}
+
+/// # Errors
+/// It is none, or none that the mount of the first path knows.
+fn known_ost(text: &str, paths: &[PathBuf]) -> Result<u16> {
+    let path = paths.first().map_or(Path::new("."), PathBuf::as_path);
+    let known = targets_of(&open(path)?, path)?;
+    let mounts = chosen_mounts(Some(path))?;
+    let fsname = mounts.first().map_or("", |mounted| fsname_of(&mounted.source));
+    let index = parse_ost(text, fsname).filter(|index| known.contains(&TargetId::ost(*index).to_string()));
+    index.with_context(|| format!("there is no OST '{text}'; see `lfs df {}`", path.display()))
+}
+
+/// # Errors
+/// What is found cannot be printed.
+fn getstripe(path: &Path, only: &Only, depth: Depth, failures: &mut Failures) -> Result<()> {
     // Not by recursion: a tree may be deeper than a stack.
     let mut waiting = vec![path.to_owned()];
     while let Some(path) = waiting.pop() {
-        print_stripe(&path, only)?;
-        if depth == Depth::Itself || !fs::symlink_metadata(&path)?.is_dir() {
+        match stripe_text(&path, only) {
+            Ok(text) => print_text(&text)?,
+            Err(error) => {
+                failures.add(error);
+                continue;
+            }
+        }
+        if depth == Depth::Itself || !fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
             continue;
         }
-        let (files, directories) = files_and_directories(&path)?;
-        files.iter().try_for_each(|file| print_stripe(file, only))?;
+        let (files, directories) = match files_and_directories(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                failures.add(error);
+                continue;
+            }
+        };
+        for file in files {
+            match stripe_text(&file, only) {
+                Ok(text) => print_text(&text)?,
+                Err(error) => failures.add(error),
+            }
+        }
         if depth == Depth::Tree {
             waiting.extend(directories.into_iter().rev());
         }
     }
     Ok(())
+}
+
+fn print_text(text: &str) -> Result<()> {
+    Ok(io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 /// What is in a directory, by name.
@@ -298,34 +383,43 @@ fn files_and_directories(path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     Ok((files, directories))
 }
 
-fn print_stripe(path: &Path, only: &Only) -> Result<()> {
+/// What is to be printed of a path; nothing where it is not wanted.
+fn stripe_text(path: &Path, only: &Only) -> Result<String> {
     let (figures, text) = match ask(&open(path)?, path, &Ask::Getstripe)? {
         Tell::Stripe { layout, .. } => {
             let layout = layout.unwrap_or_default();
+            if !is_wanted(&layout, only.ost) {
+                return Ok(String::new());
+            }
             (layout_text::figures_of(&layout), layout_text::of_file(&layout))
         }
+        Tell::DefaultStripe { .. } if only.ost.is_some() => return Ok(String::new()),
         Tell::DefaultStripe { layout, .. } => {
             (layout_text::default_figures_of(&layout), layout_text::of_directory(&layout))
         }
         _ => return Err(unexpected(path)),
     };
-    let mut out = io::stdout().lock();
-    if only.count || only.size || only.index || only.pool {
-        for (is_wanted, value) in [
-            (only.count, figures.stripe_count),
-            (only.size, i64::from(figures.stripe_size_bytes)),
-            (only.index, figures.stripe_offset),
-        ] {
-            if is_wanted {
-                writeln!(out, "{value}")?;
-            }
-        }
-        if only.pool {
-            writeln!(out, "{}", figures.pool.as_ref().map_or("", PoolName::as_str))?;
-        }
-        return Ok(());
+    if !(only.count || only.size || only.index || only.pool) {
+        return Ok(format!("{}\n{text}\n", path.display()));
     }
-    Ok(write!(out, "{}\n{text}\n", path.display())?)
+    let mut out = String::new();
+    for (is_wanted, value) in [
+        (only.count, figures.stripe_count),
+        (only.size, i64::from(figures.stripe_size_bytes)),
+        (only.index, figures.stripe_offset),
+    ] {
+        if is_wanted {
+            out += &format!("{value}\n");
+        }
+    }
+    if only.pool {
+        out += &format!("{}\n", figures.pool.as_ref().map_or("", PoolName::as_str));
+    }
+    Ok(out)
+}
+
+fn is_wanted(layout: &Layout, ost: Option<u16>) -> bool {
+    ost.is_none_or(|ost| layout.osts().any(|of_layout| of_layout == ost))
 }
 
 /// `64K`, `1M`, `4194304`.

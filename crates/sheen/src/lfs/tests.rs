@@ -245,6 +245,43 @@ fn an_ost_that_is_refused_is_missing_or_drained() {
     assert!(said(&[], None, None).contains("Invalid argument"));
 }
 
+#[test]
+fn an_ost_is_called_as_lustre_calls_it() {
+    for name in ["4", "OST0004", "fs-a-OST0004", "fs-a-OST0004_UUID", "OST0004_UUID"] {
+        assert_eq!(parse_ost(name, "fs-a"), Some(4), "{name}");
+    }
+    for name in ["MDT0004", "other-OST0004", "OST", "x4", "", "70000"] {
+        assert_eq!(parse_ost(name, "fs-a"), None, "{name}");
+    }
+}
+
+#[test]
+fn files_of_an_ost_are_those_with_it_in_any_component() {
+    let component =
+        |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 64 << 10, osts, pool: None };
+    let components = vec![
+        component(1, 64 << 10, vec![Layout::ON_MDT]),
+        component(2, 1 << 20, vec![3]),
+        component(3, Extent::EOF, vec![0, 5]),
+    ];
+    let layout = Layout { fid: Fid { seq: 1, oid: 2, ver: 0 }, components };
+    assert!(is_wanted(&layout, None) && is_wanted(&layout, Some(3)) && is_wanted(&layout, Some(5)));
+    assert!(!is_wanted(&layout, Some(1)));
+    assert!(!is_wanted(&layout, Some(Layout::ON_MDT)), "that is no OST");
+}
+
+/// What is asked for behind it is shown all the same.
+#[test]
+fn getstripe_goes_on_behind_what_it_cannot_show() {
+    use clap::Parser as _;
+    let words = ["sheen", "lfs", "getstripe", "-r", "/no/such/first", "/no/such/last"];
+    let crate::cli::Command::Lfs(lfs) = crate::cli::Cli::try_parse_from(words).unwrap().command else {
+        panic!("another command")
+    };
+    let error = format!("{:#}", run(&lfs).unwrap_err());
+    assert!(error.contains("/no/such/last"), "{error}");
+}
+
 /// Wherever they are, they are asked themselves.
 #[test]
 fn special_files_are_said_to_be_so() {

@@ -183,6 +183,8 @@ fn ost(context: &Context) -> Result<()> {
     check_files(there, "grown")?;
     write(&there.join("on-it"), b"newer")?;
     expect_eq(read(&old)?, b"newer".to_vec(), "a file of the OST")?;
+    empty(&cluster, here, &old)?;
+    check_files(there, "grown")?;
     let new = here.join("refused").to_string_lossy().into_owned();
     for words in [["-o", "2"], ["-i", "2"]] {
         let said = cluster.sheen(&["lfs", "setstripe", words[0], words[1], &new]);
@@ -239,6 +241,37 @@ fn ost(context: &Context) -> Result<()> {
     expect_eq(make_files(&cluster, &mounts, "open")?, BTreeSet::from([0, 1, 2]), "the OST is used again")?;
     drop(cluster.new_complaints());
     end(&cluster, &mounts, joined)
+}
+
+/// The files of the third OST are found in the tree, and their copies are elsewhere, but for one that stays.
+fn empty(cluster: &Cluster, mount: &Path, stays: &Path) -> Result<()> {
+    let below = mount.join("d/e");
+    fs::create_dir_all(&below)?;
+    let found = |ost: &str| -> Result<BTreeSet<PathBuf>> {
+        let said = cluster.sheen(&["lfs", "getstripe", "-r", "-O", ost, &mount.to_string_lossy()])?;
+        Ok(said.lines().filter(|line| line.starts_with('/')).map(PathBuf::from).collect())
+    };
+    let on_it = found("OST0002")?;
+    expect(on_it.len() > 1 && on_it.contains(stays), &format!("files with objects there: {on_it:?}"))?;
+    for name in ["2", "suite-OST0002", "suite-OST0002_UUID"] {
+        expect_eq(found(name)?, on_it.clone(), name)?;
+    }
+    for file in &on_it {
+        expect(osts_of(cluster, file)?.contains(&2), &format!("{} is there", file.display()))?;
+    }
+    let deep = below.join("deep");
+    fs::rename(on_it.iter().find(|file| *file != stays).context("another file")?, &deep)?;
+    expect(found("OST0002")?.contains(&deep), "a file below")?;
+    fs::rename(&deep, on_it.iter().find(|file| *file != stays).context("another file")?)?;
+    for file in on_it.iter().filter(|file| *file != stays) {
+        let moving = file.with_extension("moving");
+        fs::copy(file, &moving)?;
+        fs::rename(&moving, file)?;
+    }
+    expect_eq(found("OST0002")?, BTreeSet::from([stays.to_owned()]), "what is left there")?;
+    let unknown = found("OST0009").err().map(|error| error.to_string()).unwrap_or_default();
+    expect(unknown.contains("there is no OST 'OST0009'"), &unknown)?;
+    fs::remove_dir_all(mount.join("d")).map_err(Into::into)
 }
 
 fn mdt(context: &Context) -> Result<()> {
