@@ -1,10 +1,13 @@
 //! The command line. The binary also answers to `lfs`, `lctl`, `mkfs.sheen`, and as helper of mount(8) and
 //! umount(8) to `mount.sheen`, `mount.fuse.sheen`, `umount.sheen`, `umount.fuse.sheen`.
 
+mod instead;
+
 use crate::cluster::Identity;
 use crate::pools;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use instead::{instead_of, no_data_move, options_of};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -559,29 +562,6 @@ pub enum LctlCommand {
         #[arg(value_name = "FSNAME[.POOL]")]
         place: String,
     },
-}
-
-/// Commands of Lustre's tools that are not here under their names, as docs/operating/dictionary.md has them.
-const INSTEAD: [(&str, &str); 12] = [
-    ("find", "use find(1), which is served by listings with attributes"),
-    ("quota", "there are no quotas"),
-    ("setquota", "there are no quotas"),
-    ("project", "there are no quotas"),
-    ("mirror", "there are no mirrors"),
-    ("hsm_archive", "there is no HSM"),
-    ("pcc", "there are no caches of a client on disk"),
-    ("changelog", "there are no changelogs"),
-    ("changelog_register", "there are no changelogs"),
-    ("dl", "see `sheen status`"),
-    ("check", "see `sheen health MOUNT`"),
-    ("ping", "see `sheen health MOUNT`"),
-];
-
-/// What there is instead of a command that somebody looks for who knows Lustre.
-pub fn instead_of(error: &clap::Error) -> Option<String> {
-    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else { return None };
-    let (_, instead) = INSTEAD.iter().find(|(lustre, _)| lustre == word)?;
-    Some(format!("'{word}' of Lustre is not here: {instead}"))
 }
 
 /// Says which argument must be text and is not. Paths may be any bytes: for the parser it is wrong only elsewhere.

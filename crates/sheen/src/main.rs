@@ -54,6 +54,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use clap::Parser;
 use cli::{Cli, Command};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -61,7 +62,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            let line = cli::no_text(&arguments).map_or_else(|| usage_line(&error), |line| one_line(&line));
+            let line = cli::no_text(&arguments)
+                .map_or_else(|| usage_line(&error, &arguments), |line| one_line(&line));
             say::note(line);
             return ExitCode::from(match arguments.get(1).and_then(|word| word.to_str()) {
                 Some("fsck") => fsck::USAGE,
@@ -127,15 +129,17 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
 }
 
 /// What clap says in several lines, in one.
-fn usage_line(error: &clap::Error) -> String {
+fn usage_line(error: &clap::Error, arguments: &[OsString]) -> String {
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "say what to do; --help lists the commands".to_owned();
     }
-    if let Some(instead) = cli::instead_of(error) {
-        return instead;
+    if let Some(instead) = cli::instead_of(error, arguments).or_else(|| cli::options_of(error, arguments)) {
+        return one_line(&instead);
     }
     let text = error.to_string();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    // Who writes an option that is not there means no file of its name.
+    let is_told = |line: &&str| !line.is_empty() && !line.starts_with("tip: to pass");
+    let mut lines = text.lines().map(str::trim).filter(is_told);
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let rest: Vec<&str> =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();

@@ -251,6 +251,9 @@ pub fn check_level(pattern: &str) -> Result<()> {
     if levels.iter().any(|level| glob::meets(pattern, level)) {
         return Ok(());
     }
+    if absent::find(pattern).is_some() {
+        return check_name(pattern);
+    }
     let levels: Vec<&str> = levels.iter().map(String::as_str).collect();
     match names::alike(pattern, &levels).as_slice() {
         [] => check_name(pattern),

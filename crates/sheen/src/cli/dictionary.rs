@@ -1,9 +1,11 @@
 //! docs/operating/dictionary.md against the program.
 
-use super::Cli;
+use super::{Cli, instead_of};
 use crate::mount::options::Choices;
 use crate::params;
-use clap::{Command, CommandFactory};
+use clap::error::ErrorKind;
+use clap::{Command, CommandFactory, Parser};
+use std::ffi::OsString;
 
 const ABSENT: &str = "—";
 
@@ -115,6 +117,29 @@ fn the_dictionary_is_that_of_this_program() {
     }
     assert!(wrong.is_empty(), "docs/operating/dictionary.md says what is not so:\n{}", wrong.join("\n"));
     assert!(checked_count > 120, "{checked_count} words were found");
+}
+
+/// Whoever types a command of the dictionary that is not here is told what there is.
+#[test]
+fn what_is_not_here_answers() {
+    let document = include_str!("../../../../docs/operating/dictionary.md");
+    let (mut checked_count, mut silent) = (0, Vec::new());
+    for (_, cells) in rows(document) {
+        for words in quoted(cells[0])
+            .into_iter()
+            .filter(|words| words.starts_with("lfs ") || words.starts_with("lctl "))
+        {
+            let arguments: Vec<OsString> =
+                ["sheen"].into_iter().chain(words.split_whitespace()).map(OsString::from).collect();
+            let Some(error) = Cli::try_parse_from(&arguments).err() else { continue };
+            if error.kind() == ErrorKind::InvalidSubcommand {
+                checked_count += 1;
+                silent.extend(instead_of(&error, &arguments).is_none().then_some(words));
+            }
+        }
+    }
+    assert!(silent.is_empty(), "these say nothing of what there is instead: {}", silent.join(", "));
+    assert!(checked_count > 30, "{checked_count} commands were found");
 }
 
 /// The canary: the test sees what is wrong.

@@ -64,21 +64,70 @@ fn only_paths_may_be_no_text() {
     }
 }
 
+fn told(words: &[&str]) -> Option<String> {
+    let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+    let error = Cli::try_parse_from(&arguments).err()?;
+    instead_of(&error, &arguments).or_else(|| options_of(&error, &arguments))
+}
+
 /// They say what the dictionary says.
 #[test]
 fn who_looks_for_a_command_of_lustre_is_told_what_there_is() {
     let dictionary = include_str!("../../../../docs/operating/dictionary.md");
-    for (word, instead) in INSTEAD {
-        let names = [format!("`lfs {word}"), format!("`lctl {word}")];
+    for (name, instead) in instead::INSTEAD {
+        let start = name.trim_end_matches('*');
+        let names = [format!("`lfs {start}"), format!("`lctl {start}")];
         let row = dictionary.lines().find(|line| names.iter().any(|name| line.contains(name)));
-        assert!(row.is_some(), "{word}");
+        assert!(row.is_some(), "{name}");
         let tool = if row.is_some_and(|row| row.contains(&names[0])) { "lfs" } else { "lctl" };
-        let error = Cli::try_parse_from(["sheen", tool, word, "x"]).err();
-        let said = error.as_ref().and_then(instead_of).unwrap_or_default();
-        assert!(said.contains(word) && said.contains(instead), "{word}: {said}");
+        let word = name.replace('*', "x");
+        let said = told(&["sheen", tool, &word, "x"]).unwrap_or_default();
+        assert!(said.contains(&word) && said.contains(instead), "{word}: {said}");
     }
-    let wrong = Cli::try_parse_from(["sheen", "lfs", "nonsense"]).err();
-    assert_eq!(wrong.as_ref().and_then(instead_of), None);
+    assert_eq!(told(&["sheen", "lfs", "nonsense"]), None);
+    assert_eq!(told(&["sheen", "dl"]), None, "that is no command of Lustre");
+}
+
+/// Options of Lustre that a command has not are no names of files, and what looks like them is mostly not what is meant.
+#[test]
+fn who_writes_an_option_that_is_not_there_is_told_which_are() {
+    assert_eq!(
+        told(&["sheen", "lfs", "df", "-v", "/mnt"]).as_deref(),
+        Some("no -v here; lfs df has -h -i -p"),
+    );
+    let said = |words: &[&str]| told(&[&["sheen"], words].concat()).unwrap_or_default();
+    for (words, has) in [
+        (&["lfs", "getstripe", "-y", "f"] as &[&str], "no -y here; lfs getstripe has -c -S -i -p -d -r"),
+        (
+            &["lfs", "setstripe", "--component-add", "f"],
+            "no --component-add here; lfs setstripe has --delete --component-end",
+        ),
+        (&["lfs", "setstripe", "-C", "2", "f"], "no -C here; lfs setstripe has -d -E -c"),
+        (&["lfs", "setdirstripe", "-H", "crush", "d"], "no -H here; lfs mkdir has -i -c -D -d -X -m"),
+        (&["lctl", "get_param", "-R", "x"], "no -R here; lctl get_param has -n -N"),
+        (&["mkfs", "--reformat", "d"], "no --reformat here; mkfs has --mgs --mdt --ost --index"),
+        (&["lctl", "list_nids", "-a"], "no -a here; lctl list_nids has no options"),
+    ] {
+        assert!(said(words).starts_with(has), "{words:?}: {}", said(words));
+    }
+    assert_eq!(told(&["sheen", "serve", "--lissten", "h"]), None, "the parser knows better");
+}
+
+/// What Lustre's `lfs migrate` moves without an MDT stays.
+#[test]
+fn who_wants_data_to_move_is_told_how() {
+    for words in [&["lfs", "migrate", "-S", "1M", "f"] as &[&str], &["lfs", "migrate", "-o", "1", "f"]] {
+        let said = told(&[&["sheen"], words].concat()).unwrap_or_default();
+        assert!(said.contains("copy the file, and rename the copy over it"), "{said}");
+    }
+    let said = told(&["sheen", "lfs", "migrate", "-m", "1", "-H", "x", "f"]).unwrap_or_default();
+    assert_eq!(said, "no -H here; lfs migrate has -m -c -d -v");
+    for words in [&["lfs", "migrate", "f"] as &[&str], &["lfs", "migrate", "-c", "2", "f"]] {
+        let parsed = Cli::try_parse_from([&["sheen"], words].concat());
+        let Ok(Cli { command: Command::Lfs(lfs) }) = parsed else { panic!("{words:?}: {parsed:?}") };
+        let said = crate::lfs::run(&lfs).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.starts_with("data do not move between OSTs yet"), "{said}");
+    }
 }
 
 /// `-h` is that of df(1).

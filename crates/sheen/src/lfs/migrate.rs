@@ -5,6 +5,7 @@
 
 use super::directories::is_drained;
 use super::{ask, check_writable, has_errno, open, parent_of, targets_of, unexpected};
+use crate::cli;
 use crate::ioctl::{Ask, Tell};
 use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 const TRY_COUNT: u32 = 5;
 
 #[derive(Debug, Args)]
+#[command(override_usage = "lfs migrate -m INDEX [-d] [-v] PATHS...")]
 pub struct Migrate {
     /// The MDT that is to have the directories, from 0
     #[arg(
@@ -25,7 +27,6 @@ pub struct Migrate {
         long = "mdt-index",
         value_name = "INDEX",
         value_delimiter = ',',
-        required = true,
         allow_negative_numbers = true
     )]
     mdt_index: Vec<i32>,
@@ -95,6 +96,9 @@ impl Migrate {
     }
 
     fn target(&self) -> Result<u16> {
+        if self.mdt_index.is_empty() {
+            return Err(cli::no_data_move());
+        }
         if self.mdt_index.len() > 1 || !matches!(self.mdt_count, None | Some(0 | 1)) {
             bail!("directories move to one MDT: striped ones can only be made (`lfs mkdir -c`)");
         }
