@@ -341,7 +341,7 @@ pub struct Background {
     /// Log here, rotated by size, instead of standard error
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Serve what all processes of this machine count on http://HOST:PORT/metrics, for Prometheus
+    /// Serve what all processes of this machine that are this user's (all of them, for root) count on http://HOST:PORT/metrics, for Prometheus
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics: Option<String>,
     #[arg(long, hide = true)]

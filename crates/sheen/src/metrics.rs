@@ -26,6 +26,7 @@ use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 
 /// Where metrics are served when no place is named.
 pub const ADDRESS: &str = "127.0.0.1:7989";
@@ -89,7 +90,7 @@ struct Gathered(BTreeMap<&'static str, BTreeMap<Vec<String>, f64>>);
 impl Gathered {
     fn of(told: Vec<(u32, Result<Tell>)>) -> Gathered {
         let mut gathered = Gathered::default();
-        let (mut answering, mut silent) = (0.0, 0.0);
+        let (mut answering, mut silent, mut refused) = (0.0, 0.0, 0.0);
         for (pid, tell) in told {
             match tell {
                 Ok(tell) => {
@@ -100,10 +101,11 @@ impl Gathered {
                     tracing::debug!(pid, "a process does not say what it counts: {error:#}");
                     // Who is just ending, or of a version that does not count, says so.
                     silent += f64::from(u8::from(control::is_silence(&error)));
+                    refused += f64::from(u8::from(is_of_others(&error)));
                 }
             }
         }
-        for (state, count) in [("answering", answering), ("silent", silent)] {
+        for (state, count) in [("answering", answering), ("silent", silent), ("refused", refused)] {
             gathered.add(families::PROCESSES.sample(&[state], count));
         }
         gathered.add(families::BUILD.sample(&[env!("CARGO_PKG_VERSION")], 1.0));
@@ -127,6 +129,11 @@ impl Gathered {
             *self.0.entry(family.name).or_default().entry(sample.labels).or_default() += sample.value;
         }
     }
+}
+
+/// Whether a process is another user's, who alone may ask it.
+fn is_of_others(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Figures of each process apart.

@@ -72,7 +72,7 @@ const MOUNT: &[&str] = &["fsname", "mount"];
 
 families! {
     BUILD = Family::gauge("sheen_build", &["version"], "Version of the program that was asked; always 1");
-    PROCESSES = Family::gauge("sheen_processes", &["state"], "Processes of this machine that were asked, and whether they answered in time");
+    PROCESSES = Family::gauge("sheen_processes", &["state"], "Processes of this machine that were asked: they answer in time (answering) or not (silent), or are another user's (refused)");
 
     TARGET_STATE = Family::gauge("sheen_target_state", &["target", "state"], "1 for the state that a target is in, 0 for the others");
     TARGET_RECOVERY_CLIENTS = Family::gauge("sheen_target_recovery_clients", &["target", "state"], "Clients that a recovery under way waits for (missing), and that are done");

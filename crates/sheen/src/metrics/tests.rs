@@ -58,6 +58,7 @@ fn figures_of_all_processes_are_in_one_text() {
         (2, telling(vec![operation(3.0), families::MGS_LEASES.sample(&[], 1.0)])),
         (3, Err(control::Silent(std::time::Duration::ZERO).into())),
         (4, Err(anyhow::anyhow!("another collector is being answered"))),
+        (5, Err(io::Error::from(io::ErrorKind::PermissionDenied).into())),
     ]);
     for line in [
         "# TYPE sheen_target_operations counter",
@@ -67,6 +68,7 @@ fn figures_of_all_processes_are_in_one_text() {
         "sheen_mgs_leases 1.0",
         "sheen_processes{state=\"answering\"} 2.0",
         "sheen_processes{state=\"silent\"} 1.0",
+        "sheen_processes{state=\"refused\"} 1.0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
