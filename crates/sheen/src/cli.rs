@@ -51,7 +51,7 @@ pub enum Command {
     Mount(Mount),
     /// Make everything durable and unmount
     Umount(Umount),
-    /// Link the helpers of mount(8), umount(8) and mkfs(8) to this program
+    /// Link the helpers of mount(8), umount(8) and mkfs(8) to this program, and lfs and lctl where there are no others
     InstallHelpers(InstallHelpers),
     /// List the mounts of this machine
     Mounts(Output),
@@ -443,7 +443,7 @@ pub struct Umount {
 
 #[derive(Debug, Args)]
 pub struct InstallHelpers {
-    /// Links go to DIR/sbin, where mount(8) looks when DIR is /
+    /// Links go to DIR/sbin, where mount(8) looks when DIR is /, and those of lfs and lctl to DIR/usr/local/bin
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub prefix: PathBuf,
     /// Take the links away again

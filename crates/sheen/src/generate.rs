@@ -1,6 +1,7 @@
 //! `generate`: man pages and completions for shells, from the same declarations as `--help`.
 
 use crate::cli::{Cli, Generate};
+use crate::helpers::TOOLS;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -20,8 +21,12 @@ pub fn generate(arguments: &Generate) -> Result<()> {
     clap_mangen::generate_to(Cli::command(), &man)
         .with_context(|| format!("cannot write to {}", man.display()))?;
     for shell in SHELLS {
-        clap_complete::generate_to(shell, &mut Cli::command(), "sheen", &completions)
-            .with_context(|| format!("cannot write to {}", completions.display()))?;
+        let cannot = || format!("cannot write to {}", completions.display());
+        clap_complete::generate_to(shell, &mut Cli::command(), "sheen", &completions).with_context(cannot)?;
+        for name in TOOLS {
+            let Some(mut tool) = Cli::command().find_subcommand(name).cloned() else { continue };
+            clap_complete::generate_to(shell, &mut tool, name, &completions).with_context(cannot)?;
+        }
     }
     Ok(())
 }

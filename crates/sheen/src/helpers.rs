@@ -1,4 +1,5 @@
-//! `install-helpers`: the names under which mount(8), umount(8) and mkfs(8) look for a program of a file system.
+//! `install-helpers`: the names under which mount(8), umount(8) and mkfs(8) look for a program of a file system, and those of Lustre's tools
+//! where no others are.
 
 use crate::cli;
 use crate::say;
@@ -12,13 +13,22 @@ use std::path::{Path, PathBuf};
 const NAMES: [&str; 5] =
     ["mount.sheen", "mount.fuse.sheen", "umount.sheen", "umount.fuse.sheen", "mkfs.sheen"];
 
+/// Subcommands that are programs of their own by their links.
+pub const TOOLS: [&str; 2] = ["lfs", "lctl"];
+const DIR_OF_TOOLS: &str = "usr/local/bin";
+/// Where shells look for programs: one of Lustre's own stays what is found.
+const DIRS_OF_PROGRAMS: [&str; 5] = ["usr/local/sbin", "usr/sbin", "usr/bin", "sbin", "bin"];
+
 /// # Errors
 /// Something of somebody else has one of the names (nothing is changed then), or the directory cannot be written.
 pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let dir = arguments.prefix.join("sbin");
     let links: Vec<PathBuf> = NAMES.iter().map(|name| dir.join(name)).collect();
+    let dir_of_tools = arguments.prefix.join(DIR_OF_TOOLS);
     if arguments.remove {
+        let tools = TOOLS.iter().map(|name| dir_of_tools.join(name));
+        let links: Vec<PathBuf> = links.into_iter().chain(tools).collect();
         let ours = links.iter().filter(|link| fs::read_link(link).is_ok_and(|to| to == program));
         for link in ours {
             fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))?;
@@ -32,6 +42,16 @@ pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
         bail!("{} is not a link to a sheen; remove it first", taken.display());
     }
     let mut made = String::new();
+    let mut links = links;
+    for name in TOOLS.iter().filter(|_| dir_of_tools.is_dir()) {
+        let link = dir_of_tools.join(name);
+        match taken_by(&arguments.prefix, name).or_else(|| (!is_free(&link)).then(|| link.clone())) {
+            Some(other) => {
+                made += &format!("{} is there already, and stays; `sheen {name}` is ours\n", other.display())
+            }
+            None => links.push(link),
+        }
+    }
     for link in &links {
         // Beside it and renamed: whoever mounts at this moment finds the old one or the new one.
         let aside = link.with_extension(format!("new{}", std::process::id()));
@@ -40,6 +60,12 @@ pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
         made += &format!("{} -> {}\n", link.display(), program.display());
     }
     say::outcome(&made)
+}
+
+/// The program of this name that is found beside ours.
+fn taken_by(prefix: &Path, name: &str) -> Option<PathBuf> {
+    let mut paths = DIRS_OF_PROGRAMS.iter().map(|dir| prefix.join(dir).join(name));
+    paths.find(|path| fs::symlink_metadata(path).is_ok())
 }
 
 /// Nothing is there, or a link of an earlier installation: to a sheen, or to nothing, since whatever it was is removed.

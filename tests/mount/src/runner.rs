@@ -352,7 +352,8 @@ impl Helpers {
     /// Puts the links there.
     pub fn install(sheen: &Path) -> Helpers {
         let names = ["mount.sheen", "mount.fuse.sheen", "umount.sheen", "umount.fuse.sheen", "mkfs.sheen"];
-        let links = names.iter().map(|name| Path::new("/sbin").join(name));
+        let tools = ["lfs", "lctl"].iter().map(|name| Path::new("/usr/local/bin").join(name));
+        let links = names.iter().map(|name| Path::new("/sbin").join(name)).chain(tools);
         let before = links.map(|link| (link.clone(), fs::read_link(&link).ok())).collect();
         let sheen = sheen.canonicalize().unwrap_or_default();
         let mut command = Command::new(&sheen);

@@ -37,3 +37,24 @@ fn what_belongs_to_somebody_else_stays() {
     run(prefix.path(), true).unwrap();
     assert_eq!(fs::read_dir(&sbin).unwrap().count(), 2);
 }
+
+#[test]
+fn tools_of_lustre_are_linked_where_there_are_none() {
+    let prefix = tempfile::tempdir().unwrap();
+    for dir in ["sbin", "usr/local/bin", "usr/bin"] {
+        fs::create_dir_all(prefix.path().join(dir)).unwrap();
+    }
+    let path = |path: &str| prefix.path().join(path);
+    fs::write(path("usr/bin/lctl"), "Lustre's").unwrap();
+    run(prefix.path(), false).unwrap();
+    assert_eq!(fs::read_link(path("usr/local/bin/lfs")).unwrap(), std::env::current_exe().unwrap());
+    assert!(!path("usr/local/bin/lctl").exists());
+    run(prefix.path(), false).unwrap();
+    run(prefix.path(), true).unwrap();
+    assert!(fs::symlink_metadata(path("usr/local/bin/lfs")).is_err());
+    fs::write(path("usr/local/bin/lfs"), "a script").unwrap();
+    run(prefix.path(), false).unwrap();
+    run(prefix.path(), true).unwrap();
+    assert_eq!(fs::read(path("usr/local/bin/lfs")).unwrap(), b"a script");
+    assert_eq!(fs::read(path("usr/bin/lctl")).unwrap(), b"Lustre's");
+}
