@@ -698,7 +698,7 @@ fn six_lines(dir: &Path, cluster: &Cluster) -> String {
          mounted  {mount}\n\
          health   {sheen} status{option}\n\
          stop     {sheen} down{option}\n\
-         docs     README.md and docs/ in the source tree; {sheen} --help\n\
+         docs     docs/ in the source tree or in /usr/share/doc/sheen; {sheen} --help\n\
          next     cp -a /usr/include {mount}/ && {sheen} lfs df -h {mount}\n"
     )
 }
