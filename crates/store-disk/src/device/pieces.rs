@@ -2,7 +2,8 @@
 //!
 //! A MiB in ordinary pages is 256 places: as many segments of the device's request, as many pages to be found and held. In huge
 //! pages it is one or two, and a virtual disk reads more than twice as fast for it (docs/performance.md). Huge pages are of 2 MiB, so
-//! pieces lie side by side in slabs, which are never given back: what is free beyond a bound keeps its address only.
+//! pieces lie side by side in slabs. A slab gives its memory back as a whole, when nobody has any of its pieces: huge pages of which a part
+//! goes become small ones.
 
 use base::buffers::Buffer;
 use bytes::Bytes;
@@ -11,108 +12,135 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A MiB, and whole blocks around it.
 const PIECE_BYTES: usize = (1 << 20) + (8 << 10);
-/// Smaller reads take less than a device does for their pages.
-const PIECE_BYTES_MIN: usize = 256 << 10;
-const PIECES_PER_SLAB: usize = 15;
+/// Smaller reads would leave memory unused that nobody counts.
+const PIECE_BYTES_MIN: usize = 768 << 10;
+const PIECES_PER_SLAB: u32 = 15;
 const SLAB_BYTES: usize = 16 << 20;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Pieces that keep their memory while nobody uses them: more than are read at a time.
-const WARM_COUNT_MAX: usize = 32;
+/// Slabs that keep their memory while nobody uses them.
+const IDLE_COUNT_MAX: usize = 3;
+/// All pieces of a slab.
+const ALL: u32 = (1 << PIECES_PER_SLAB) - 1;
 
-const _: () = assert!(PIECES_PER_SLAB * PIECE_BYTES <= SLAB_BYTES);
+const _: () = assert!(PIECES_PER_SLAB as usize * PIECE_BYTES <= SLAB_BYTES);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096), "a direct read may begin anywhere that a piece does");
 
-static FREE: Mutex<Free> = Mutex::new(Free { warm: Vec::new(), cold: Vec::new() });
+static SLABS: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
 
-/// Places that nobody uses. The cold ones have no memory.
-struct Free {
-    warm: Vec<Place>,
-    cold: Vec<Place>,
+/// Addresses of pieces, which are never given back.
+struct Slab {
+    start: NonNull<u8>,
+    /// A bit for each piece that nobody has.
+    free: u32,
+    has_memory: bool,
 }
 
-/// Where a piece is. Of two owners of one there is none.
-#[derive(Debug)]
-struct Place(NonNull<u8>);
-
-// SAFETY: it is memory of the process, which any thread may use, and has one owner.
-unsafe impl Send for Place {}
-// SAFETY: as above; a shared one is only read.
-unsafe impl Sync for Place {}
+// SAFETY: it is memory of the process, which any thread may use; who may is told by `free`.
+unsafe impl Send for Slab {}
 
 /// A piece of its owner's, filled from its start.
 #[derive(Debug)]
 struct Piece {
-    place: Place,
+    start: NonNull<u8>,
     byte_count: usize,
 }
 
-impl Piece {
-    /// An empty one; `None` when the kernel gives no more addresses.
-    fn take() -> Option<Piece> {
-        let mut free = lock();
-        let place = match free.warm.pop().or_else(|| free.cold.pop()) {
-            Some(place) => place,
-            None => {
-                free.cold.extend(new_slab()?);
-                free.cold.pop()?
-            }
+// SAFETY: it is memory of the process, which any thread may use, and has one owner.
+unsafe impl Send for Piece {}
+// SAFETY: as above; a shared one is only read.
+unsafe impl Sync for Piece {}
+
+impl Slab {
+    /// Addresses, which take memory when they are filled; `None` when the kernel gives no more.
+    fn new() -> Option<Slab> {
+        let length = SLAB_BYTES + HUGE_PAGE_BYTES;
+        // SAFETY: a new mapping, which is nobody's yet.
+        let mapped = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
         };
-        Some(Piece { place, byte_count: 0 })
+        if mapped == libc::MAP_FAILED {
+            return None;
+        }
+        let mapped = mapped.cast::<u8>();
+        let start = mapped.wrapping_add(mapped.align_offset(HUGE_PAGE_BYTES));
+        // SAFETY: the mapping reaches so far behind its first huge page. Where there are no huge pages it goes without.
+        unsafe { libc::madvise(start.cast(), SLAB_BYTES, libc::MADV_HUGEPAGE) };
+        Some(Slab { start: NonNull::new(start)?, free: ALL, has_memory: false })
     }
 
-    fn start(&self) -> *mut u8 {
-        self.place.0.as_ptr()
+    fn is_idle(&self) -> bool {
+        self.free == ALL && self.has_memory
+    }
+
+    /// One that nobody has; there must be one.
+    fn take(&mut self) -> Piece {
+        let at = self.free.trailing_zeros();
+        assert!(at < PIECES_PER_SLAB);
+        self.free &= !(1 << at);
+        self.has_memory = true;
+        // SAFETY: the mapping has room for all pieces behind its start.
+        let start = unsafe { self.start.add(at as usize * PIECE_BYTES) };
+        Piece { start, byte_count: 0 }
+    }
+
+    /// Which of its pieces begins there.
+    fn index_of(&self, start: NonNull<u8>) -> Option<usize> {
+        let offset = (start.as_ptr() as usize).checked_sub(self.start.as_ptr() as usize)?;
+        (offset < SLAB_BYTES).then_some(offset / PIECE_BYTES)
+    }
+
+    fn give_memory_back(&mut self) {
+        // SAFETY: nobody has any of it. What it holds is of no use any more.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), SLAB_BYTES, libc::MADV_DONTNEED) };
+        self.has_memory = false;
+    }
+}
+
+impl Piece {
+    /// An empty one, of the slab that has the fewest left, so that others come to have all; `None` when the kernel gives no more addresses.
+    fn take() -> Option<Piece> {
+        let mut slabs = lock();
+        let with_some = slabs.iter_mut().filter(|slab| slab.free != 0);
+        if let Some(slab) = with_some.min_by_key(|slab| (slab.free.count_ones(), !slab.has_memory)) {
+            return Some(slab.take());
+        }
+        let mut slab = Slab::new()?;
+        let piece = slab.take();
+        slabs.push(slab);
+        Some(piece)
     }
 }
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: so many bytes of the piece were written (`advance`), and it is nobody else's as long as this lives.
-        unsafe { std::slice::from_raw_parts(self.start(), self.byte_count) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.byte_count) }
     }
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let place = Place(self.place.0);
-        {
-            let mut free = lock();
-            if free.warm.len() < WARM_COUNT_MAX {
-                return free.warm.push(place);
-            }
+        let mut slabs = lock();
+        let idle_count = slabs.iter().filter(|slab| slab.is_idle()).count();
+        let own = slabs.iter_mut().find_map(|slab| slab.index_of(self.start).map(|at| (slab, at)));
+        let Some((slab, at)) = own else { unreachable!("each piece is of a slab") };
+        assert!(slab.free & 1 << at == 0);
+        slab.free |= 1 << at;
+        if slab.is_idle() && idle_count >= IDLE_COUNT_MAX {
+            slab.give_memory_back();
         }
-        // SAFETY: these are pages of a slab that nobody else has. What they hold is of no use any more.
-        unsafe { libc::madvise(self.start().cast(), PIECE_BYTES, libc::MADV_DONTNEED) };
-        lock().cold.push(place);
     }
 }
 
-/// Addresses for more pieces, which take memory when they are piece.
-fn new_slab() -> Option<impl Iterator<Item = Place>> {
-    let length = SLAB_BYTES + HUGE_PAGE_BYTES;
-    // SAFETY: a new mapping, which is nobody's yet.
-    let mapped = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    if mapped == libc::MAP_FAILED {
-        return None;
-    }
-    let start = mapped.cast::<u8>().wrapping_add(mapped.cast::<u8>().align_offset(HUGE_PAGE_BYTES));
-    // SAFETY: the mapping reaches so far behind its first huge page. Where there are no huge pages it goes without.
-    unsafe { libc::madvise(start.cast(), SLAB_BYTES, libc::MADV_HUGEPAGE) };
-    let places = (0..PIECES_PER_SLAB).map(move |at| start.wrapping_add(at * PIECE_BYTES));
-    Some(places.filter_map(NonNull::new).map(Place))
-}
-
-fn lock() -> MutexGuard<'static, Free> {
-    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Vec<Slab>> {
+    SLABS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is read of a file, behind each other.
@@ -166,7 +194,7 @@ impl ReadBuffer {
             }
             Memory::Large(piece) => {
                 assert!(byte_count <= PIECE_BYTES - piece.byte_count);
-                piece.start().wrapping_add(piece.byte_count)
+                piece.start.as_ptr().wrapping_add(piece.byte_count)
             }
         }
     }
@@ -233,17 +261,42 @@ mod tests {
     }
 
     #[test]
-    fn each_piece_is_its_owner_s_alone_and_those_that_are_free_keep_little() {
+    fn each_piece_is_its_owner_s_alone_and_what_is_idle_keeps_little() {
         for _ in 0..3 {
-            let held: Vec<Bytes> = (0..100).map(|at| filled(1 << 20, at).freeze()).collect();
-            for (at, bytes) in held.iter().enumerate() {
+            let mut held: Vec<Bytes> = (0..100).map(|at| filled(1 << 20, at).freeze()).collect();
+            // Every other one goes, and comes again.
+            let mut number = 0;
+            held.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+            held.extend((0..50).map(|at| filled(1 << 20, 2 * at).freeze()));
+            let numbers = (0..100).skip(1).step_by(2).chain((0..100).step_by(2));
+            for (bytes, number) in held.iter().zip(numbers) {
                 assert_eq!(bytes.len(), 1 << 20);
-                assert!(bytes.iter().all(|byte| *byte == at as u8));
+                assert!(bytes.iter().all(|byte| *byte == number), "{number}");
             }
             drop(held);
-            assert!(lock().warm.len() <= WARM_COUNT_MAX);
+            assert!(lock().iter().filter(|slab| slab.is_idle()).count() <= IDLE_COUNT_MAX);
         }
-        assert!(lock().cold.len() < 1000, "places are used again");
+        assert!(lock().len() < 100, "places are used again");
+    }
+
+    #[test]
+    fn a_slab_gives_all_of_its_memory_back_or_none() {
+        let mut slab = Slab::new().expect("there are addresses");
+        let (one, other) = (slab.take(), slab.take());
+        assert_eq!(slab.index_of(one.start), Some(0));
+        assert_eq!(slab.index_of(other.start), Some(1));
+        assert_eq!(slab.free.count_ones(), PIECES_PER_SLAB - 2);
+        // SAFETY: it is ours.
+        unsafe { other.start.as_ptr().write_bytes(7, PIECE_BYTES) };
+        slab.give_memory_back();
+        // SAFETY: as above.
+        assert_eq!(unsafe { other.start.as_ptr().read() }, 0);
+        assert!(!slab.has_memory && !slab.is_idle());
+        // They are of no slab that anybody knows.
+        [one, other].into_iter().for_each(std::mem::forget);
     }
 
     #[test]

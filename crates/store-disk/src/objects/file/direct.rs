@@ -78,7 +78,7 @@ impl Inner {
 
 impl ObjectFile {
     /// Reads whole blocks (the last may be cut by the end) past the cache behind what `bytes` holds, which ends where a direct read may
-    /// begin, if they are cold, large enough and nobody has read them so. Returns how many bytes it has read; the rest is to be had through the cache, which has the
+    /// begin, if they are cold and nobody has read them so. Returns how many bytes it has read; the rest is to be had through the cache, which has the
     /// last word about errors too.
     pub(super) fn read_past_cache(
         &self,
