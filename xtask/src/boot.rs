@@ -39,11 +39,13 @@ pub struct Options {
     /// The binary that servers and nodes run; without it the release binary, which must have been built.
     #[arg(long)]
     sheen: Option<PathBuf>,
-    /// No case begins after so many seconds.
+    /// All ends within so many seconds; a case that has not ended by then has neither passed nor failed.
     #[arg(long)]
     budget_seconds: Option<u64>,
 }
 
+/// What a case takes at least; with less left of the budget none begins.
+const CASE_LEAST: Duration = Duration::from_secs(120);
 /// How often the servers are killed anew when the command that they are to disturb had ended before.
 const TRIES: u32 = 3;
 
@@ -64,7 +66,9 @@ const CASES: &[(&str, Case)] = &[
 
 /// Boots the nodes; true if all cases passed. Ends this process with a status of its own when the machine cannot do it.
 pub fn run(options: &Options) -> Result<bool> {
-    let began = Instant::now();
+    let deadline = options.budget_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let chosen: Vec<_> = CASES.iter().filter(|(name, _)| options.wants(name)).collect();
+    ensure!(!chosen.is_empty(), "no case is called so");
     let target = workspace::target()?;
     if let Some(reason) = missing(&target) {
         runner::end_skipped(&reason);
@@ -81,38 +85,47 @@ pub fn run(options: &Options) -> Result<bool> {
         sheen.display()
     );
     let package = package::make(&workspace::root()?, &home.join("debian"), &sheen)?;
-    if let Err(error) = root::make(&home) {
+    // Half of the time, so that something is left for nodes.
+    let patience = deadline.map_or(Duration::MAX, |deadline| deadline.duration_since(Instant::now()) / 2);
+    if let Err(error) = root::make(&home, patience) {
         runner::end_skipped(&format!("no root for nodes: {error:#}"));
     }
     let root = root::prepare(&home, &package)?;
     let servers = Servers::start(&sheen, &home.join("cluster"))?;
     servers.make_image("node", &root.path)?;
     let machine = Machine { kernel: root.kernel, initramfs: root.initramfs, consoles: home };
-    let bed = Bed { machine, servers, root: root.path, limit: Duration::from_secs(options.limit) };
-    let budget = options.budget_seconds.map_or(Duration::MAX, Duration::from_secs);
-    let (mut failed_count, mut begun_count) = (0, 0);
-    let chosen = CASES.iter().filter(|(name, _)| {
-        options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()))
-    });
+    let bed = Bed { machine, servers, root: root.path, limit: Duration::from_secs(options.limit), deadline };
+    let (mut failed_count, mut passed_count) = (0, 0);
     for (name, case) in chosen {
-        if began.elapsed() > budget {
+        if bed.left() < CASE_LEAST {
             println!("{name}: not run (time budget)");
             continue;
         }
-        begun_count += 1;
         let begun = Instant::now();
         match case(&bed) {
-            Ok(()) => println!("{name}: passed in {} s", begun.elapsed().as_secs()),
+            Ok(()) => {
+                passed_count += 1;
+                println!("{name}: passed in {} s", begun.elapsed().as_secs());
+            }
+            Err(_) if bed.left().is_zero() => println!("{name}: not ended (time budget)"),
             Err(error) => {
                 failed_count += 1;
                 println!("{name}: FAILED: {error:#}");
             }
         }
     }
-    if begun_count == 0 {
-        runner::end_skipped("no case had time to begin, or none is called so");
+    // What follows may end this process.
+    drop(bed);
+    if passed_count + failed_count == 0 {
+        runner::end_skipped("no case had the time to end");
     }
     Ok(failed_count == 0)
+}
+
+impl Options {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
 }
 
 /// Whether there is a case of that name.
@@ -140,10 +153,22 @@ struct Bed {
     servers: Servers,
     /// What the image is made from.
     root: PathBuf,
+    /// Of each wait.
     limit: Duration,
+    /// Of all.
+    deadline: Option<Instant>,
 }
 
 impl Bed {
+    /// How long to wait for a login or a command.
+    fn limit(&self) -> Duration {
+        self.limit.min(self.left())
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
     fn boot(&self, name: &str) -> Result<Node> {
         self.boot_with(name, "", &Extras::default())
     }
@@ -158,11 +183,11 @@ fn login(bed: &Bed) -> Result<()> {
     let before = bed.servers.request_counts()?;
     let begun = Instant::now();
     let mut node = bed.boot("login")?;
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     let (taken, after) = (begun.elapsed(), bed.servers.request_counts()?);
-    let mounts = node.ask("cat /proc/mounts", bed.limit)?;
+    let mounts = node.ask("cat /proc/mounts", bed.limit())?;
     ensure!(mounts.contains("/run/initramfs/sheen/image fuse"), "the image is not mounted: {mounts}");
-    let kernel = node.ask("uname -r", bed.limit)?;
+    let kernel = node.ask("uname -r", bed.limit())?;
     ensure!(kernel.contains("6."), "uname -r says {kernel:?}");
     drop(node);
     let local = login_from_a_disk(bed)?;
@@ -186,9 +211,9 @@ fn login_from_a_disk(bed: &Bed) -> Result<Duration> {
     let begun = Instant::now();
     let extras = Extras { disk: Some(&disk), ..Extras::default() };
     let mut node = bed.machine.start("disk", "root=/dev/vda ro", &extras)?;
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     let taken = begun.elapsed();
-    let mounts = node.ask("cat /proc/mounts", bed.limit)?;
+    let mounts = node.ask("cat /proc/mounts", bed.limit())?;
     ensure!(mounts.contains("/dev/vda / ext4"), "the disk is not the root: {mounts}");
     drop(node);
     fs::remove_file(&disk)?;
@@ -200,12 +225,12 @@ fn two_nodes_share_the_image(bed: &Bed) -> Result<()> {
     let words = format!("sheenroot={}", bed.servers.image_at_two_nids("node")?);
     let mut one = bed.boot("one")?;
     let mut two = bed.machine.start("two", &words, &Extras::default())?;
-    one.log_in(bed.limit)?;
-    two.log_in(bed.limit)?;
+    one.log_in(bed.limit())?;
+    two.log_in(bed.limit())?;
     // What one writes stays in its own memory.
-    one.ask("echo mine >/etc/of-one", bed.limit)?;
-    ensure!(two.status("test -e /etc/of-one", bed.limit)? != 0, "one node sees what the other wrote");
-    let (first, second) = (one.ask(SUM, bed.limit)?, two.ask(SUM, bed.limit)?);
+    one.ask("echo mine >/etc/of-one", bed.limit())?;
+    ensure!(two.status("test -e /etc/of-one", bed.limit())? != 0, "one node sees what the other wrote");
+    let (first, second) = (one.ask(SUM, bed.limit())?, two.ask(SUM, bed.limit())?);
     ensure!(hashes(&first).len() == 2, "{SUM} says {first:?}");
     ensure!(hashes(&first) == hashes(&second), "the nodes read different files: {first:?} and {second:?}");
     Ok(())
@@ -221,27 +246,27 @@ fn hashes(text: &str) -> Vec<&str> {
 
 fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
     let mut node = bed.boot("find")?;
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     for _ in 0..TRIES {
-        node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
+        node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit())?;
         node.begin("echo find''-began; find / /usr -xdev >/tmp/found 2>/tmp/errors")?;
-        node.wait_for("find-began", bed.limit)?;
+        node.wait_for("find-began", bed.limit())?;
         bed.servers.kill(servers::TARGETS_OF_FILES)?;
         let had_ended = node.has_ended()?;
         bed.servers.restart(servers::TARGETS_OF_FILES)?;
-        let (_, status) = node.end(bed.limit)?;
+        let (_, status) = node.end(bed.limit())?;
         if had_ended {
             println!("    find had ended before the servers were dead: again");
             continue;
         }
         ensure!(status == 0, "find / /usr -xdev ended with status {status}");
         ensure!(
-            node.status("test ! -s /tmp/errors", bed.limit)? == 0,
+            node.status("test ! -s /tmp/errors", bed.limit())? == 0,
             "errors: {}",
-            node.ask("head /tmp/errors", bed.limit)?
+            node.ask("head /tmp/errors", bed.limit())?
         );
         ensure!(
-            node.status("test $(wc -l </tmp/found) -gt 5000", bed.limit)? == 0,
+            node.status("test $(wc -l </tmp/found) -gt 5000", bed.limit())? == 0,
             "find has found too little"
         );
         return Ok(());
@@ -256,9 +281,9 @@ fn no_server(bed: &Bed) -> Result<()> {
     bed.servers.restart(servers::ALL)?;
     let mut node = given_up?;
     node.type_line("exit")?;
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     ensure!(
-        node.status("grep '^IPV4ADDR=.*[1-9]' /run/net-*.conf", bed.limit)? == 0,
+        node.status("grep '^IPV4ADDR=.*[1-9]' /run/net-*.conf", bed.limit())? == 0,
         "the network was not configured anew"
     );
     Ok(())
@@ -267,33 +292,33 @@ fn no_server(bed: &Bed) -> Result<()> {
 /// A node in the shell of its initramfs.
 fn without_servers(bed: &Bed) -> Result<Node> {
     let mut node = bed.boot_with("no-server", "sheenopts=retry=1", &Extras::default())?;
-    node.wait_for("cannot be mounted; the reason stands above", bed.limit)?;
-    node.wait_for("There is no root on SheenFS", bed.limit)?;
-    node.wait_for("(initramfs)", bed.limit)?;
-    ensure!(node.status("test -x /usr/bin/sheen", bed.limit)? == 0, "the shell has no client");
-    node.ask("for conf in /run/net-*.conf; do echo IPV4ADDR=0.0.0.0 >$conf; done", bed.limit)?;
+    node.wait_for("cannot be mounted; the reason stands above", bed.limit())?;
+    node.wait_for("There is no root on SheenFS", bed.limit())?;
+    node.wait_for("(initramfs)", bed.limit())?;
+    ensure!(node.status("test -x /usr/bin/sheen", bed.limit())? == 0, "the shell has no client");
+    node.ask("for conf in /run/net-*.conf; do echo IPV4ADDR=0.0.0.0 >$conf; done", bed.limit())?;
     Ok(node)
 }
 
 fn clock_years_behind(bed: &Bed) -> Result<()> {
     let extras = Extras { clock: Some("2015-01-01"), ..Extras::default() };
     let mut node = bed.boot_with("clock", "", &extras)?;
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     // The client has mounted the image at this time; systemd then goes on to the day when it was built.
-    let begun = node.ask("dmesg | grep -i 'system clock to'", bed.limit)?;
+    let begun = node.ask("dmesg | grep -i 'system clock to'", bed.limit())?;
     ensure!(begun.contains("system clock to 2015-01-01"), "the node began with another time: {begun}");
-    node.ask("systemctl list-units --failed --no-legend >/tmp/failed; date -s 2015-01-01", bed.limit)?;
-    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
-    let here = succeed(Command::new("chroot").arg(&bed.root).args(SUM.split(' ')), bed.limit)?;
-    let there = node.ask(SUM, bed.limit)?;
+    node.ask("systemctl list-units --failed --no-legend >/tmp/failed; date -s 2015-01-01", bed.limit())?;
+    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit())?;
+    let here = succeed(Command::new("chroot").arg(&bed.root).args(SUM.split(' ')), bed.limit())?;
+    let there = node.ask(SUM, bed.limit())?;
     ensure!(hashes(&here).len() == 2, "{SUM} says {here:?} here");
     ensure!(hashes(&here) == hashes(&there), "the node reads other files: {there:?}, here {here:?}");
-    let date = node.ask("date +year-%Y", bed.limit)?;
+    let date = node.ask("date +year-%Y", bed.limit())?;
     ensure!(date.contains("year-2015"), "the node has another time by now: {date}");
     ensure!(
-        node.status("test ! -s /tmp/failed", bed.limit)? == 0,
+        node.status("test ! -s /tmp/failed", bed.limit())? == 0,
         "failed units: {}",
-        node.ask("cat /tmp/failed", bed.limit)?
+        node.ask("cat /tmp/failed", bed.limit())?
     );
     let year = date.rsplit_once("year-").map_or("", |(_, year)| year.trim());
     println!("    began at 2015-01-01, read the image with its clock at {year}");
@@ -312,24 +337,24 @@ fn a_node_sees_updates(bed: &Bed) -> Result<()> {
     };
     update("one")?;
     let mut node = bed.boot("updates")?;
-    node.log_in(bed.limit)?;
-    node.ask("systemctl is-active sheen-image.service", bed.limit)?;
-    let said = node.ask("changing; cat /srv/changing", bed.limit)?;
+    node.log_in(bed.limit())?;
+    node.ask("systemctl is-active sheen-image.service", bed.limit())?;
+    let said = node.ask("changing; cat /srv/changing", bed.limit())?;
     ensure!(said.contains("run-one") && said.contains("word-one"), "before: {said}");
-    node.ask("(changing 1000000 >/tmp/running & sleep 1000000 </usr/local/bin/changing &)", bed.limit)?;
+    node.ask("(changing 1000000 >/tmp/running & sleep 1000000 </usr/local/bin/changing &)", bed.limit())?;
     for text in ["second", "the-third"] {
         update(text)?;
         // What runs is what it was; the name leads to the new file at once.
-        let said = node.ask("changing; cat /tmp/running", bed.limit)?;
+        let said = node.ask("changing; cat /tmp/running", bed.limit())?;
         ensure!(
             said.contains(&format!("ended-{text}")) && said.contains("run-one"),
             "after the update to {text}: {said}"
         );
         // The overlay has to be told.
-        node.ask(&format!("until grep word-{text} /srv/changing; do sleep 1; done"), bed.limit)?;
+        node.ask(&format!("until grep word-{text} /srv/changing; do sleep 1; done"), bed.limit())?;
     }
-    ensure!(node.status("touch /usr/of-node", bed.limit)? != 0, "/usr is not the image's");
-    node.ask("touch /srv/of-node /etc/of-node /var/of-node", bed.limit).map(drop)
+    ensure!(node.status("touch /usr/of-node", bed.limit())? != 0, "/usr is not the image's");
+    node.ask("touch /srv/of-node /etc/of-node /var/of-node", bed.limit()).map(drop)
 }
 
 fn a_rebooted_node_sees_updates(bed: &Bed) -> Result<()> {
@@ -339,26 +364,26 @@ fn a_rebooted_node_sees_updates(bed: &Bed) -> Result<()> {
         bed.servers.update_image("node", &bed.root, arguments)
     };
     let sees = |node: &mut Node, text: &str| -> Result<()> {
-        let said = node.ask("cat /srv/word", bed.limit)?;
+        let said = node.ask("cat /srv/word", bed.limit())?;
         ensure!(said.contains(&format!("word-{text}")), "/srv/word should be {text}: {said}");
         Ok(())
     };
     // Texts of different lengths: an update in place compares sizes and seconds.
     update("one", &[])?;
     let mut node = bed.boot("update")?;
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     sees(&mut node, "one")?;
     update("second", &[])?;
-    let said = node.ask("cat /run/initramfs/sheen/image/srv/word", bed.limit)?;
+    let said = node.ask("cat /run/initramfs/sheen/image/srv/word", bed.limit())?;
     ensure!(said.contains("word-second"), "the image does not have the update: {said}");
-    node.ask("until cat /srv/word | grep second; do sleep 1; done", bed.limit)?;
+    node.ask("until cat /srv/word | grep second; do sleep 1; done", bed.limit())?;
     update("the-third", &["--staged"])?;
     sees(&mut node, "second")?;
-    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
+    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit())?;
     sees(&mut node, "second")?;
     drop(node);
     let mut node = bed.boot("updated")?;
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     sees(&mut node, "the-third")
 }
 

@@ -14,16 +14,16 @@ pub fn without_servers(bed: &Bed) -> Result<()> {
     let extras = Extras { has_second_console: true, ssh_port: Some(ssh_port), ..Extras::default() };
     let begun = Instant::now();
     let mut node = bed.boot_with("half-root", "halfroot halfconsole=ttyS1", &extras)?;
-    node.wait_for("KiB in memory", bed.limit)?;
+    node.wait_for("KiB in memory", bed.limit())?;
     println!("    the half root is filled {:.0} s after the start", begun.elapsed().as_secs_f64());
-    node.log_in(bed.limit)?;
+    node.log_in(bed.limit())?;
     let mut half = node.second()?;
     bed.servers.kill(servers::ALL)?;
-    let told = works_in_half_root(&mut half, bed.limit).and_then(|()| works_by_ssh(bed, ssh_port));
+    let told = works_in_half_root(&mut half, bed.limit()).and_then(|()| works_by_ssh(bed, ssh_port));
     bed.servers.restart(servers::ALL)?;
     told?;
     // The image is there again.
-    node.ask("echo 3 >/proc/sys/vm/drop_caches; ls -R /etc >/tmp/etc", bed.limit).map(drop)
+    node.ask("echo 3 >/proc/sys/vm/drop_caches; ls -R /etc >/tmp/etc", bed.limit()).map(drop)
 }
 
 /// Logs in twice, with what was never asked for before, and looks around.
@@ -50,11 +50,11 @@ pub fn of_a_list(bed: &Bed) -> Result<()> {
     let extras = Extras { has_second_console: true, ..Extras::default() };
     let list = "/bin/bash,/bin/cat,/sbin/agetty,/bin/login,/etc,/root,/srv/not-there";
     let mut node = bed.boot_with("half-list", &format!("halfroot={list} halfconsole=ttyS1"), &extras)?;
-    node.wait_for("halfroot: the image has no /srv/not-there", bed.limit)?;
-    node.log_in(bed.limit)?;
+    node.wait_for("halfroot: the image has no /srv/not-there", bed.limit())?;
+    node.log_in(bed.limit())?;
     let mut half = node.second()?;
     bed.servers.kill(servers::ALL)?;
-    let told = has_what_the_list_names(&mut half, bed.limit);
+    let told = has_what_the_list_names(&mut half, bed.limit());
     bed.servers.restart(servers::ALL)?;
     told
 }
@@ -77,7 +77,7 @@ fn works_by_ssh(bed: &Bed, port: u16) -> Result<()> {
     for option in ["BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null"] {
         ssh.args(["-o", option]);
     }
-    let said = succeed(ssh.args(["root@127.0.0.1", "ps -e; sheen mounts"]), bed.limit)?;
+    let said = succeed(ssh.args(["root@127.0.0.1", "ps -e; sheen mounts"]), bed.limit())?;
     ensure!(said.contains("systemd") && said.contains("/images/node"), "ssh to the half root says {said}");
     Ok(())
 }

@@ -39,12 +39,12 @@ fn prepare(bed: &Bed) -> Result<()> {
 fn power_off(bed: &Bed) -> Result<()> {
     let words = "loglevel=7 systemd.log_level=debug systemd.log_target=kmsg printk.devkmsg=on";
     let mut node = bed.boot_with("off", words, &Extras::default())?;
-    node.log_in(bed.limit)?;
-    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
+    node.log_in(bed.limit())?;
+    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit())?;
     node.type_line("systemctl poweroff")?;
     for dir in ["/usr/share", "/srv"] {
-        let said = node.wait_for(&format!("after the sweep: {dir} says served"), bed.limit)?;
+        let said = node.wait_for(&format!("after the sweep: {dir} says served"), bed.limit())?;
         ensure!(!said.contains("Stale file handle"), "somebody could not read: {said}");
     }
-    node.wait_for_end(bed.limit)
+    node.wait_for_end(bed.limit())
 }

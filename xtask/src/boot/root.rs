@@ -22,8 +22,8 @@ const DISK_SIZE: &str = "2G";
 const DEBOOTSTRAP_LIMIT: Duration = Duration::from_secs(1800);
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Makes what is not there yet of what Debian has.
-pub fn make(home: &Path) -> Result<()> {
+/// Makes what is not there yet of what Debian has, which takes no longer than `patience`.
+pub fn make(home: &Path, patience: Duration) -> Result<()> {
     let root = home.join("root");
     if fs::read_to_string(root.join(MADE_OF)).is_ok_and(|made_of| made_of == PACKAGES) {
         println!("debootstrap made {} before", root.display());
@@ -39,7 +39,7 @@ pub fn make(home: &Path) -> Result<()> {
     }
     let mut command = Command::new("debootstrap");
     command.args(["--variant=minbase", &format!("--include={PACKAGES}"), SUITE]).arg(&new);
-    succeed(&mut command, DEBOOTSTRAP_LIMIT)?;
+    succeed(&mut command, DEBOOTSTRAP_LIMIT.min(patience))?;
     // Only the half root has one: the boots that are timed start no more than before.
     succeed(Command::new("chroot").arg(&new).args(["systemctl", "disable", "ssh.service"]), LIMIT)?;
     let key = format!("/{KEY}");

@@ -25,7 +25,7 @@ pub fn serve_and_mount(bed: &Bed) -> Result<()> {
         fs::remove_dir_all(&copy)?;
     }
     // The files are the same ones: what differs is replaced, never written to.
-    succeed(Command::new("cp").args(["-al"]).arg(&bed.root).arg(&copy), bed.limit)?;
+    succeed(Command::new("cp").args(["-al"]).arg(&bed.root).arg(&copy), bed.limit())?;
     let disk = bed.machine.consoles.join("units.img");
     let told = configure(bed, &copy)
         .and_then(|()| root::make_disk(&copy, &disk))
@@ -38,7 +38,7 @@ pub fn serve_and_mount(bed: &Bed) -> Result<()> {
 }
 
 fn configure(bed: &Bed, copy: &Path) -> Result<()> {
-    let inside = |arguments: &[&str]| succeed(Command::new("chroot").arg(copy).args(arguments), bed.limit);
+    let inside = |arguments: &[&str]| succeed(Command::new("chroot").arg(copy).args(arguments), bed.limit());
     let write = |name: &str, text: &str| -> Result<()> {
         let path = copy.join(name);
         if path.exists() {
@@ -74,23 +74,23 @@ fn configure(bed: &Bed, copy: &Path) -> Result<()> {
 fn on_a_node(bed: &Bed, disk: &Path) -> Result<()> {
     let extras = Extras { disk: Some(disk), ..Extras::default() };
     let mut node = bed.machine.start("units", "root=/dev/vda ro", &extras)?;
-    node.log_in(bed.limit)?;
-    let said = node.ask("until systemctl is-active multi-user.target; do sleep 1; done", bed.limit)?;
+    node.log_in(bed.limit())?;
+    let said = node.ask("until systemctl is-active multi-user.target; do sleep 1; done", bed.limit())?;
     // The mount that has no servers is still at it, and the login was not kept from coming.
-    let mut other = node.ask("systemctl show -p ActiveState media.mount", bed.limit)?;
+    let mut other = node.ask("systemctl show -p ActiveState media.mount", bed.limit())?;
     ensure!(other.contains("=activating"), "the mount without servers: {other}, {said}");
-    node.ask("until systemctl is-active mnt.mount; do sleep 1; done", bed.limit)?;
-    let mounted = node.ask("cat /proc/mounts", bed.limit)?;
+    node.ask("until systemctl is-active mnt.mount; do sleep 1; done", bed.limit())?;
+    let mounted = node.ask("cat /proc/mounts", bed.limit())?;
     ensure!(mounted.contains(" /mnt fuse.sheen "), "not mounted: {mounted}");
-    node.ask("systemctl is-active sheen-server@local.service", bed.limit)?;
-    let owner = node.ask("ps -o user= -p $(systemctl show -P MainPID sheen-server@local)", bed.limit)?;
+    node.ask("systemctl is-active sheen-server@local.service", bed.limit())?;
+    let owner = node.ask("ps -o user= -p $(systemctl show -P MainPID sheen-server@local)", bed.limit())?;
     ensure!(owner.contains("sheen"), "the server runs as {owner}");
-    node.ask("echo of-node >/mnt/word && sync && grep of-node /mnt/word", bed.limit)?;
+    node.ask("echo of-node >/mnt/word && sync && grep of-node /mnt/word", bed.limit())?;
     // It gives up by itself, and says why.
-    other = node.ask("until systemctl is-failed media.mount; do sleep 1; done", bed.limit)?;
+    other = node.ask("until systemctl is-failed media.mount; do sleep 1; done", bed.limit())?;
     ensure!(other.contains("failed"), "the mount without servers: {other}");
-    node.ask("! grep ' /media ' /proc/mounts", bed.limit)?;
+    node.ask("! grep ' /media ' /proc/mounts", bed.limit())?;
     // The mount goes before its servers.
     node.type_line("systemctl poweroff")?;
-    node.wait_for_end(bed.limit)
+    node.wait_for_end(bed.limit())
 }

@@ -325,10 +325,8 @@ impl Step {
                 vec![command]
             }
             Kind::Boot(cases) => {
-                // No case takes as long as what is left for the last one.
-                let seconds = limit.as_secs().saturating_sub(600).to_string();
-                let mut command =
-                    plan.xtask(&["boot", "--limit", "300", "--budget-seconds", &seconds, "--sheen"]);
+                let seconds = limit.as_secs().saturating_sub(30).to_string();
+                let mut command = plan.xtask(&["boot", "--budget-seconds", &seconds, "--sheen"]);
                 command.arg(plan.sheen()).args(cases.iter().flat_map(|case| ["--only", *case]));
                 vec![command]
             }
