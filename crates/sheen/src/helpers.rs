@@ -46,6 +46,7 @@ pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
     for name in TOOLS.iter().filter(|_| dir_of_tools.is_dir()) {
         let link = dir_of_tools.join(name);
         match taken_by(&arguments.prefix, name).or_else(|| (!is_free(&link)).then(|| link.clone())) {
+            Some(other) if leads_to_sheen(&other) => {}
             Some(other) => {
                 made += &format!("{} is there already, and stays; `sheen {name}` is ours\n", other.display())
             }
@@ -66,6 +67,12 @@ pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
 fn taken_by(prefix: &Path, name: &str) -> Option<PathBuf> {
     let mut paths = DIRS_OF_PROGRAMS.iter().map(|dir| prefix.join(dir).join(name));
     paths.find(|path| fs::symlink_metadata(path).is_ok())
+}
+
+/// As the package has it.
+fn leads_to_sheen(link: &Path) -> bool {
+    let program = fs::canonicalize(link).unwrap_or_default();
+    program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sheen"))
 }
 
 /// Nothing is there, or a link of an earlier installation: to a sheen, or to nothing, since whatever it was is removed.

@@ -160,7 +160,7 @@ pub fn run(arguments: &Lfs) -> Result<()> {
                 size: *stripe_size,
                 index: *stripe_index,
                 pool: *pool,
-                ost: ost.as_deref().map(|ost| known_ost(ost, paths)).transpose()?,
+                ost: None,
             };
             let depth = match (directory, recursive) {
                 (true, _) => Depth::Itself,
@@ -168,7 +168,13 @@ pub fn run(arguments: &Lfs) -> Result<()> {
                 (false, true) => Depth::Tree,
             };
             let mut failures = Failures::default();
-            paths.iter().try_for_each(|path| getstripe(path, &only, depth, &mut failures))?;
+            for path in paths {
+                // Paths may be of several file systems.
+                match ost.as_deref().map(|ost| known_ost(ost, path)).transpose() {
+                    Ok(ost) => getstripe(path, &Only { ost, ..only }, depth, &mut failures)?,
+                    Err(error) => failures.add(error),
+                }
+            }
             failures.end()
         }
         LfsCommand::Setstripe { delete, striping, paths } => {
@@ -316,9 +322,8 @@ fn parse_ost(text: &str, fsname: &str) -> Option<u16> {
 }
 
 /// # Errors
-/// It is none, or none that the mount of the first path knows.
-fn known_ost(text: &str, paths: &[PathBuf]) -> Result<u16> {
-    let path = paths.first().map_or(Path::new("."), PathBuf::as_path);
+/// It is none, or none that the mount of this path knows.
+fn known_ost(text: &str, path: &Path) -> Result<u16> {
     let known = targets_of(&open(path)?, path)?;
     let mounts = chosen_mounts(Some(path))?;
     let fsname = mounts.first().map_or("", |mounted| fsname_of(&mounted.source));

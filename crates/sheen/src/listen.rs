@@ -12,7 +12,8 @@ use std::sync::Arc;
 const PORTS: std::ops::Range<u16> = wire::PORT..wire::PORT + 2000;
 
 /// What starts a server on the machine where it belongs. Without an address only that machine reaches it.
-pub const HOW_TO_SERVE: &str = "systemctl start sheen-server@NAME, or sheen serve --listen ADDRESS DIR";
+pub const HOW_TO_SERVE: &str =
+    "systemctl start sheen-server@NAME, or sheen serve --listen ADDRESS --insecure-network DIR";
 
 /// The host to listen on; loopback when none is given.
 ///

@@ -57,7 +57,7 @@ pub(super) const INSTEAD: &[(&str, &str)] = &[
     ("project", NO_QUOTA),
     ("quota*", NO_QUOTA),
     ("recover", BY_ITSELF),
-    ("replace_nids", "a server registers the addresses that it listens on: `sheen serve --listen ADDRESS`"),
+    ("replace_nids", "a server registers the addresses that it listens on: `sheen serve --listen ADDRESS --insecure-network`"),
     ("rmdir", "use rmdir(1)"),
     ("rmfid", "use rm(1) with the names that `lfs fid2path` prints"),
     ("route_list", ONE_NETWORK),
@@ -85,8 +85,10 @@ pub fn instead_of(error: &clap::Error, arguments: &[OsString]) -> Option<String>
 
 /// `lfs migrate` without an MDT: of Lustre's, with options of layouts.
 fn of_data_move(arguments: &[OsString]) -> bool {
+    // `-m`, also behind other letters.
     let is_to_mdt = |word: &OsString| {
-        word.to_str().is_some_and(|word| word.starts_with("-m") || word.starts_with("--mdt"))
+        let letters = |word: &str| word.starts_with('-') && !word.starts_with("--") && word.contains('m');
+        word.to_str().is_some_and(|word| letters(word) || word.starts_with("--mdt"))
     };
     command_of(arguments).is_some_and(|(names, _)| names == ["lfs", "migrate"])
         && !arguments.iter().any(is_to_mdt)

@@ -120,8 +120,10 @@ fn who_wants_data_to_move_is_told_how() {
         let said = told(&[&["sheen"], words].concat()).unwrap_or_default();
         assert!(said.contains("copy the file, and rename the copy over it"), "{said}");
     }
-    let said = told(&["sheen", "lfs", "migrate", "-m", "1", "-H", "x", "f"]).unwrap_or_default();
-    assert_eq!(said, "no -H here; lfs migrate has -m -c -d -v");
+    for to_mdt in [&["-m", "1"], &["-vm", "1"]] {
+        let words = [&["sheen", "lfs", "migrate"], to_mdt as &[&str], &["-H", "x", "f"]].concat();
+        assert_eq!(told(&words).unwrap_or_default(), "no -H here; lfs migrate has -m -c -d -v");
+    }
     for words in [&["lfs", "migrate", "f"] as &[&str], &["lfs", "migrate", "-c", "2", "f"]] {
         let parsed = Cli::try_parse_from([&["sheen"], words].concat());
         let Ok(Cli { command: Command::Lfs(lfs) }) = parsed else { panic!("{words:?}: {parsed:?}") };
