@@ -35,8 +35,9 @@ const PIECE_COUNT_MAX: usize = 256;
 /// After the write-back lock of a file has gone it is asked for again, by writers, this often.
 pub(crate) const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1000);
 /// Nothing is kept back when no more than this is left of the time for which the MDT is known to count this client as a writer: what
-/// was kept before is sent until then, and has arrived. Afterwards others may be told of the file without it.
-const LEASE_LEFT_MIN: Duration = Duration::from_millis(4000);
+/// was kept before is sent until then, and has arrived. Afterwards others may be told of the file without it. With a lease that time is too
+/// short for this, and all is sent as soon as the lease and the MDT are late (`leases`).
+pub(crate) const LEASE_LEFT_MIN: Duration = Duration::from_millis(4000);
 /// How often data are sent anew when their MDT has evicted this client meanwhile.
 const SEND_TRY_COUNT: u32 = 8;
 /// With so many bytes an open costs hardly more than without.
@@ -219,11 +220,28 @@ pub(crate) struct Dirty {
     has_ager: bool,
     /// Files that nobody here writes any more, and whose write-back locks go back soon. A task sees to it while there are some.
     unwritten: BTreeSet<Fid>,
+    /// Of files whose MDT was not heard for so long that nothing may be kept back any more: all of it goes in the tail.
+    late: Vec<ObjectId>,
 }
 
 impl Dirty {
     pub(crate) fn byte_count(&self, target: TargetId) -> u64 {
         self.byte_counts.get(&target).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// For the files of this MDT nothing is to be kept back any more. Who waits for room to do so looks again.
+    pub(crate) fn end_keeping(&mut self, mdt: TargetId) {
+        let is_of_it = |object: &&ObjectId| mdt_of(object.fid) == Ok(mdt);
+        self.late.extend(self.objects.keys().filter(is_of_it));
+        self.room_waiters.clear();
+    }
+
+    pub(crate) fn take_late(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.late)
     }
 
     /// Whether something of a file is here or on its way.
@@ -288,7 +306,7 @@ impl State {
     /// Whether writes of a file may be answered before an OST has them.
     pub(crate) fn may_keep_back(&self, fid: Fid) -> bool {
         let Ok(mdt) = mdt_of(fid) else { return false };
-        self.write_back_lock(mdt, fid).is_some() && self.lease_left(mdt) > LEASE_LEFT_MIN
+        self.write_back_lock(mdt, fid).is_some() && self.has_lease_to_keep(mdt)
     }
 
     fn write_back_lock(&self, mdt: TargetId, fid: Fid) -> Option<LockId> {
@@ -854,6 +872,11 @@ async fn write_out_objects(ctx: &Ctx, objects: Vec<ObjectId>) {
     for object in objects {
         write_out(ctx, object, Extent::WHOLE).await;
     }
+}
+
+/// What is here of an object is not to be kept any longer.
+pub(crate) async fn write_out_late(ctx: Ctx, object: ObjectId) {
+    write_out(&ctx, object, Extent::WHOLE).await;
 }
 
 /// A lock on an object goes back: what was written under it goes first.

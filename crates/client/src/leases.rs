@@ -9,9 +9,10 @@
 //! An OST also ends the sessions of whom an MDT gives up for his lease, and may have heard him: he learns of it from the OST, or relies on
 //! it for `LEASE_TRUST` more.
 
+use crate::dirty::LEASE_LEFT_MIN;
 use crate::state::{Connection, State};
 use base::limits::{KERNEL_CACHE_LIFE, LEASE_RENEWAL, LEASE_TRUST, PING_INTERVAL};
-use base::{Duration, TargetId, Time};
+use base::{Duration, TargetId, TargetKind, Time};
 use std::collections::BTreeSet;
 
 /// A renewal that has not come by then is late.
@@ -23,7 +24,7 @@ const STORE_TIME: Duration = Duration::from_secs(1);
 // A lease that is renewed in time leaves some.
 const _: () = assert!(STORE_TIME.as_millis() + LEASE_RENEWAL.as_millis() < LEASE_TRUST.as_millis());
 const _: () = assert!(LEASE_RENEWAL.as_millis() < LATE_AFTER.as_millis());
-// A ping has the rest of the time for its way, there and back.
+// A ping has the rest of the time for its way, there and back; and so have data that were kept back.
 const _: () = assert!(LATE_AFTER.as_millis() < LEASE_TRUST.as_millis());
 
 /// The lease at the management server.
@@ -39,11 +40,21 @@ pub(crate) struct Lease {
 impl Lease {
     /// Until when a target that was last heard at `contact` may be relied on.
     fn trusted_until(self, contact: Time) -> Time {
-        let by_session = contact.after(KERNEL_CACHE_LIFE);
+        self.ends(contact, KERNEL_CACHE_LIFE, LEASE_TRUST)
+    }
+
+    /// Until when data may be kept back that nobody may write any more when their MDT, last heard at `contact`, is not relied on.
+    fn keeps_back_until(self, contact: Time) -> Time {
+        self.ends(contact, KERNEL_CACHE_LIFE - LEASE_LEFT_MIN, LATE_AFTER)
+    }
+
+    /// So long after `contact`; with a lease so long after the last word of it or of that target, if that is sooner.
+    fn ends(self, contact: Time, by_session: Duration, by_lease: Duration) -> Time {
+        let by_session = contact.after(by_session);
         let is_vouched_for = contact >= self.since;
         let by_lease = self.renewed.map(|renewed| {
             let last = if is_vouched_for { renewed.max(contact) } else { contact };
-            last.after(LEASE_TRUST)
+            last.after(by_lease)
         });
         by_lease.map_or(by_session, |by_lease| by_lease.min(by_session))
     }
@@ -72,6 +83,12 @@ impl State {
             return Duration::ZERO;
         }
         contact.after(KERNEL_CACHE_LIFE).since(self.now.time)
+    }
+
+    /// Whether so much is left of the time for which an MDT is known to count this client as a writer that data may be kept back.
+    pub(crate) fn has_lease_to_keep(&self, mdt: TargetId) -> bool {
+        let contact = self.connections.get(&mdt).and_then(|connection| connection.import.last_contact());
+        contact.is_some_and(|contact| self.now.time < self.lease.keeps_back_until(contact))
     }
 
     /// Until when the kernel may begin to put pages of this target into its cache: it comes to their end within the rest.
@@ -109,15 +126,21 @@ impl State {
         self.silence_waiters.clear();
     }
 
-    /// What the kernel has of a target goes when that may have given the locks on it to others (hazard 2.9).
+    /// What the kernel has of a target goes when that may have given the locks on it to others (hazard 2.9). What is kept back for the files
+    /// of an MDT goes before that.
     pub(crate) fn check_leases(&mut self) {
         let now = self.now.time;
         let lease = self.lease;
         self.lease.is_late = lease.renewed.is_some_and(|renewed| now >= renewed.after(LATE_AFTER));
         let is_late = self.lease.is_late;
-        let mut lost = Vec::new();
+        let (mut lost, mut late) = (Vec::new(), Vec::new());
         for (target, connection) in &mut self.connections {
             let contact = connection.import.last_contact();
+            let is_late_to_keep = contact.is_some_and(|contact| now >= lease.keeps_back_until(contact));
+            if target.kind == TargetKind::Mdt && is_late_to_keep && !connection.is_late_to_keep {
+                late.push(*target);
+            }
+            connection.is_late_to_keep = is_late_to_keep;
             let is_wanted = is_late || contact.is_some_and(|contact| contact < lease.since);
             connection.import.set_ping_interval(if is_wanted { LEASE_RENEWAL } else { PING_INTERVAL });
             let is_over = connection.locks.lock_count() > 0
@@ -131,6 +154,9 @@ impl State {
             self.forget_facts(target);
             self.forget_pages(target);
         }
+        for mdt in late {
+            self.dirty.end_keeping(mdt);
+        }
     }
 
     pub(crate) fn lease_deadline(&self) -> Option<Time> {
@@ -140,7 +166,16 @@ impl State {
         let ends = ends
             .filter_map(|connection| Some(self.lease.trusted_until(connection.import.last_contact()?)))
             .min();
+        let keeps = |(_, connection): &(&TargetId, &Connection)| {
+            !connection.is_late_to_keep && !self.dirty.is_empty()
+        };
+        let mdts = self.connections.range(TargetId::mdt(0)..=TargetId::mdt(u16::MAX)).filter(keeps);
+        let kept = mdts
+            .filter_map(|(_, connection)| {
+                Some(self.lease.keeps_back_until(connection.import.last_contact()?))
+            })
+            .min();
         let late = self.lease.renewed.filter(|_| !self.lease.is_late).map(|at| at.after(LATE_AFTER));
-        ends.into_iter().chain(late).min()
+        ends.into_iter().chain(kept).chain(late).min()
     }
 }

@@ -8,7 +8,7 @@ use crate::operator::{Setting, TRIM_INTERVAL};
 use crate::ops::root::Root;
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
-use crate::{accesses, locks, ops, pages};
+use crate::{accesses, dirty, locks, ops, pages};
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno,
 };
@@ -275,6 +275,9 @@ impl Client {
                 }
                 for call in std::mem::take(&mut state.to_doubt) {
                     tasks.push(Box::pin(pages::doubt(ctx.clone(), call)));
+                }
+                for object in state.dirty.take_late() {
+                    tasks.push(Box::pin(dirty::write_out_late(ctx.clone(), object)));
                 }
                 for fh in std::mem::take(&mut state.to_revive) {
                     tasks.push(Box::pin(crate::ops::open::revive_unasked(ctx.clone(), fh)));

@@ -73,6 +73,8 @@ pub(crate) struct Connection {
     pub(crate) eviction_count: u64,
     /// The kernel was told to forget what depends on this target, as the lease has run out.
     pub(crate) is_lease_lost: bool,
+    /// Of an MDT: what was kept back for its files was sent, as it was not heard for long.
+    pub(crate) is_late_to_keep: bool,
     pub(crate) has_been_active: bool,
     pub(crate) history: History,
     pub(crate) idle_locks: IdleLockBounds,
@@ -321,6 +323,7 @@ impl State {
                 is_drained: false,
                 eviction_count: 0,
                 is_lease_lost: false,
+                is_late_to_keep: false,
                 has_been_active: false,
                 history: History::default(),
                 idle_locks: IdleLockBounds::default(),
