@@ -7,7 +7,7 @@
 
 use crate::ctx::{Ctx, Outcome, mdt_of};
 use crate::executor::{Receiver, Sender, oneshot};
-use crate::locks::Pin;
+use crate::locks::{LockUse, Pin};
 use crate::ops::attr::Written;
 use crate::ops::io::{File, note_answer, note_write};
 use crate::ops::open::be_writer;
@@ -237,6 +237,12 @@ impl Dirty {
     pub(crate) fn end_keeping(&mut self, mdt: TargetId) {
         let is_of_it = |object: &&ObjectId| mdt_of(object.fid) == Ok(mdt);
         self.late.extend(self.objects.keys().filter(is_of_it));
+        self.look_for_room_again();
+    }
+
+    /// There may be room now, or nothing may be kept back any more of the file that room is waited for.
+    pub(crate) fn look_for_room_again(&mut self) {
+        // Dropping them wakes who waits.
         self.room_waiters.clear();
     }
 
@@ -619,7 +625,7 @@ impl State {
         if let Some(count) = self.dirty.byte_counts.get_mut(&target) {
             *count = count.saturating_sub(byte_count);
         }
-        self.dirty.room_waiters.clear();
+        self.dirty.look_for_room_again();
     }
 
     /// Data that were answered are lost: who has the file open is told, and the kernel forgets them.
@@ -674,8 +680,9 @@ impl State {
     }
 }
 
-/// Whether a write may be kept back; waits for room for it. Holds no locks, for others may wait for those.
-pub(crate) async fn make_room(ctx: &Ctx, file: &File, pieces: &[Piece]) -> bool {
+/// Whether a write may be kept back; waits for room for it. Holds no locks, for others may wait for those; nor is the call's last page in
+/// their way.
+pub(crate) async fn make_room(ctx: &Ctx, file: &File, pieces: &[Piece], lock_use: LockUse) -> bool {
     if ctx.with(|state| state.is_write_back_due(file.fid)) {
         let (asking, fid) = (ctx.clone(), file.fid);
         ctx.spawn(async move {
@@ -689,6 +696,9 @@ pub(crate) async fn make_room(ctx: &Ctx, file: &File, pieces: &[Piece]) -> bool 
         }
         let Some(target) = ctx.with(|state| state.full_target(file, pieces)) else { return true };
         let (objects, receiver) = ctx.with(|state| {
+            if let LockUse::Pages(call) = lock_use {
+                state.page_call_waits(call);
+            }
             let (sender, receiver) = oneshot();
             state.dirty.room_waiters.push(sender);
             let is_there = |(_, known): &(&ObjectId, &DirtyObject)| {

@@ -376,6 +376,7 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
                 revoke_children(&ctx, fid, lock, is_asked).await;
             }
             Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::WRITE_BACK) => {
+                ctx.with(|state| state.dirty.look_for_room_again());
                 // With a handle that the MDT does not know, what is here is from before an eviction, and no lock holds others off. It is
                 // sent after an open, which would wait for whoever wants this lock.
                 let obstacle = ctx.with(|state| state.obstacle_to_write(fid));

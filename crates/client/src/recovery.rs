@@ -67,6 +67,7 @@ impl State {
         if target.kind == TargetKind::Mdt {
             self.give_up_writes(target);
             self.forget_mdt(target);
+            self.dirty.look_for_room_again();
         }
         self.lose_dirty(target);
         self.lose_stored(target);

@@ -330,7 +330,7 @@ pub(crate) async fn write_file(
     loop {
         let Rest { extent, pieces, data, .. } = &rest;
         be_writer_of(ctx, file, lock_use).await?;
-        let has_room = may_wait && make_room(ctx, file, pieces).await;
+        let has_room = may_wait && make_room(ctx, file, pieces, lock_use).await;
         if !has_room
             && let [piece] = &pieces[..]
             && let Some(asked) = begin_asking(ctx, file, piece, lock_use)

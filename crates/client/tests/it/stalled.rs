@@ -2,8 +2,8 @@
 //! would evict this mount for them.
 
 use crate::world::{O_RDWR, TOP, World, append_call, write_call};
-use base::{Duration, TargetId};
-use client::{Answer, Call, Event, SetattrCall};
+use base::{Duration, TargetId, TargetKind};
+use client::{Answer, Call, Event, Input, SetattrCall, Setting, TargetSetting};
 use wire::{ComponentHint, LayoutHint};
 
 const O_DIRECT: u32 = 0o40000;
@@ -221,6 +221,68 @@ fn a_read_of_the_ost_that_is_away_keeps_no_lock_of_another_one() {
     let written = while_away(&mut world, &[reading], write_call(second, 0, &[2; 4096]));
     assert_eq!(written, Answer::Written(4096));
     assert_eq!(world.finish(0, reading).map(bytes), Ok(vec![1; 4096]));
+    world.unlock_page(0);
+    assert_nobody_was_evicted(&world);
+}
+
+/// The first mount has the file alone, writes its first unit and the one after the next, and waits for room among what is kept back, which
+/// comes only with the OST that is away. Its kernel has locked the last page for that, and drops it only when the write is answered.
+fn waiting_for_room() -> (World, [(u64, u64); 2], u64) {
+    let (mut world, [first, second]) = shared(0);
+    world.release(1, second);
+    world.pass(Duration::from_secs(15));
+    let stripes =
+        ComponentHint { first_ost: Some(AWAY.index), stripe_count: Some(1), ..ComponentHint::default() };
+    let layout = LayoutHint { components: vec![stripes] };
+    let call = Call::CreateStriped { parent: TOP, name: b"g".into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let node = world.lookup(0, TOP, "g").expect("it was made").node;
+    let other = (node, world.open(0, node, O_RDWR).0);
+    for file in [other, first] {
+        for _ in 0..2 {
+            assert_eq!(world.write(0, file, 0, &[1; BOTH + UNIT]), Ok((BOTH + UNIT) as u64));
+            world.pass(Duration::from_secs(2));
+        }
+    }
+    let setting = Setting::Target(AWAY, TargetSetting::DirtyBytes(BOTH as u64));
+    world.input(0, Input::Set(setting));
+    world.mounts[0].unreachable = Some(AWAY);
+    assert_eq!(world.write(0, other, 0, &[2; BOTH]), Ok(BOTH as u64));
+    let writing = world.begin(0, write_call(first, 0, &[2; BOTH + 100]));
+    assert!(!world.is_answered(0, writing), "there is no room");
+    world.mounts[0].locked_page = Some((first.0, BOTH as u64));
+    (world, [first, second], writing)
+}
+
+#[test]
+fn a_write_that_waits_for_room_keeps_no_lock_of_another_ost() {
+    let (mut world, [first, second], writing) = waiting_for_room();
+    let written_count = |world: &World| {
+        let requests = world.requests(0, TargetKind::Ost);
+        requests.iter().find(|(kind, _)| *kind == "ost_write").map_or(0, |(_, count)| *count)
+    };
+    let before = written_count(&world);
+    let (fh, _) = world.open(1, second.0, O_RDWR | O_DIRECT);
+    assert_eq!(written_count(&world), before + 1, "nothing more is kept back, so it needs no room");
+    let read = while_away(&mut world, &[writing], read_call((second.0, fh), 0, UNIT, true));
+    assert_eq!(bytes(read), [2; UNIT]);
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(BOTH as u64 + 100)));
+    world.unlock_page(0);
+    let all = world.read(1, (second.0, fh), 0, (BOTH + UNIT) as u32);
+    assert!(all == [&[2; BOTH + 100][..], &[1; UNIT - 100][..]].concat());
+    assert_eq!(world.attr(0, first.0).size_bytes, (BOTH + UNIT) as u64);
+    assert_nobody_was_evicted(&world);
+}
+
+#[test]
+fn who_has_pages_dropped_does_not_wait_for_a_write_that_waits_for_room() {
+    let (mut world, [first, _], writing) = waiting_for_room();
+    let reading = world.begin(0, read_call(first, BOTH, 4096, true));
+    world.pass(Duration::from_secs(5));
+    assert!(world.is_answered(0, reading));
+    assert_eq!(world.finish(0, reading).map(bytes), Ok(vec![1; 4096]));
+    world.mounts[0].unreachable = None;
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(BOTH as u64 + 100)));
     world.unlock_page(0);
     assert_nobody_was_evicted(&world);
 }
