@@ -9,7 +9,7 @@ use crate::ctx::{Ctx, Outcome, mdt_of};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::Written;
-use crate::ops::io::{File, note_answer, note_write};
+use crate::ops::io::{File, is_small_part, note_answer, note_write};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
 use base::layout::Piece;
@@ -65,6 +65,8 @@ struct Kept {
 enum Body {
     /// As it came.
     Whole(Bytes),
+    /// The same of one of several objects, which would keep what came for all of them in memory until it is durable.
+    Part(Bytes),
     /// Grows, or is written over.
     Own(Vec<u8>),
 }
@@ -72,24 +74,25 @@ enum Body {
 impl Body {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Body::Whole(bytes) => bytes,
+            Body::Whole(bytes) | Body::Part(bytes) => bytes,
             Body::Own(bytes) => bytes,
         }
     }
 
     fn own(&mut self) -> &mut Vec<u8> {
-        if let Body::Whole(bytes) = self {
+        if let Body::Whole(bytes) | Body::Part(bytes) = self {
             *self = Body::Own(bytes.to_vec());
         }
         match self {
             Body::Own(bytes) => bytes,
-            Body::Whole(_) => unreachable!("made its own above"),
+            Body::Whole(_) | Body::Part(_) => unreachable!("made its own above"),
         }
     }
 
     fn into_bytes(self) -> Bytes {
         match self {
             Body::Whole(bytes) => bytes,
+            Body::Part(bytes) => base::buffers::copy(&bytes),
             Body::Own(bytes) => bytes.into(),
         }
     }
@@ -512,6 +515,8 @@ impl State {
                 let at =
                     (piece.file_offset_bytes - extent.start + start - piece.object_extent.start) as usize;
                 let bytes = data.slice(at..at + part.byte_count() as usize);
+                let is_alone = !is_small_part(pieces, &bytes, data);
+                let bytes = if is_alone { Body::Whole(bytes) } else { Body::Part(bytes) };
                 let first = self.put_piece(object, part, bytes, pin, stamp);
                 let is_full = self.dirty.objects.get(&object).is_some_and(|known| {
                     known.kept.get(&first).is_some_and(|kept| kept.byte_count() == PIECE_BYTES_MAX)
@@ -526,7 +531,7 @@ impl State {
     }
 
     /// Puts bytes into one range of an object, over what is there; where the piece begins that they are in now.
-    fn put_piece(&mut self, object: ObjectId, part: Extent, bytes: Bytes, pin: Pin, stamp: WallTime) -> u64 {
+    fn put_piece(&mut self, object: ObjectId, part: Extent, bytes: Body, pin: Pin, stamp: WallTime) -> u64 {
         self.dirty.last_number += 1;
         let range_start = part.start / PIECE_BYTES_MAX * PIECE_BYTES_MAX;
         let range = Extent::at(range_start, PIECE_BYTES_MAX);
@@ -541,13 +546,7 @@ impl State {
         let former_bytes: u64 =
             former.iter().map(|(start, kept)| room_of(Extent::at(*start, kept.byte_count()))).sum();
         let former_count = former.len();
-        let new = Kept {
-            bytes: Body::Whole(bytes),
-            pin,
-            stamp,
-            since: self.now.time,
-            number: self.dirty.last_number,
-        };
+        let new = Kept { bytes, pin, stamp, since: self.now.time, number: self.dirty.last_number };
         let (first, merged) = merge(former, (part.start, new));
         let count = self.dirty.byte_counts.entry(pin.target).or_default();
         *count = *count + room_of(Extent::at(first, merged.byte_count())) - former_bytes;

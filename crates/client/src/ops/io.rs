@@ -581,7 +581,10 @@ async fn send_pieces(
             return (written_bytes, outcome.and(Err(Status::LockLost)));
         };
         let at = (piece.file_offset_bytes - extent.start) as usize;
-        let part = data.slice(at..at + piece.object_extent.byte_count() as usize);
+        let mut part = data.slice(at..at + piece.object_extent.byte_count() as usize);
+        if is_small_part(pieces, &part, data) {
+            part = base::buffers::copy(&part);
+        }
         let sending = send_piece(ctx, file, (piece, part), (pin, stamp), None);
         let result = holding(ctx, hold, pins, sending).await;
         pins.insert(piece.stripe, pin);
@@ -594,6 +597,12 @@ async fn send_pieces(
         written_bytes += piece.object_extent.byte_count();
     }
     (written_bytes, note_write(ctx, file.fid, before, results))
+}
+
+/// Whether a part of a write gets memory of its own. It stays here until it is durable on its OST, which counts no more than that, and would keep
+/// the parts of other OSTs with it. For half of a write that is not worth a copy.
+pub(crate) fn is_small_part(pieces: &[Piece], part: &Bytes, data: &Bytes) -> bool {
+    pieces.len() > 1 && part.len() * 2 < data.len()
 }
 
 /// Sends a piece that nobody was told of yet, under a lock that is held, or is asked for over `wanted` with it.

@@ -2,7 +2,9 @@
 
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, append_call, write_call};
 use base::{TargetId, TargetKind};
-use client::{Answer, Call};
+use bytes::Bytes;
+use client::{Answer, Call, Input, Setting, TargetSetting};
+use std::sync::Arc;
 use wire::{ComponentHint, LayoutHint};
 
 const ENOSPC: i32 = 28;
@@ -206,4 +208,50 @@ fn reads_beside_a_write_over_two_objects_see_all_of_it_or_nothing() {
     assert_eq!(world.finish(0, writing), Ok(Answer::Written(2 * UNIT)));
     assert_eq!(world.finish(0, whole), Ok(Answer::Bytes(vec![2; 2 * UNIT as usize].into())));
     assert_eq!(world.finish(0, second), Ok(Answer::Bytes(vec![2; UNIT as usize].into())));
+}
+
+fn fsync(file: (u64, u64)) -> Call {
+    Call::Fsync { node: file.0, fh: file.1, data_only: false }
+}
+
+/// Bytes of a write, and somebody who sees whether they are in memory still.
+fn watched(byte_count: usize) -> (Bytes, Arc<Vec<u8>>) {
+    struct Owner(Arc<Vec<u8>>);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let bytes = Arc::new(vec![5; byte_count]);
+    (Bytes::from_owner(Owner(bytes.clone())), bytes)
+}
+
+/// Each OST has its part until that is durable there, and counts no more than the part.
+#[test]
+fn a_part_of_a_write_does_not_keep_all_of_it_in_memory() {
+    for is_kept in [false, true] {
+        let mut world = World::new(1, 4, 1);
+        let file = create(&mut world, "f", vec![part(None, 0, 4)]);
+        for _ in 0..2 {
+            assert_eq!(world.write(0, file, 0, &[1; 4 * UNIT as usize]), Ok(4 * UNIT));
+            assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+        }
+        if !is_kept {
+            let setting = |ost| Setting::Target(TargetId::ost(ost), TargetSetting::DirtyBytes(0));
+            (0..4).for_each(|ost| world.input(0, Input::Set(setting(ost))));
+        }
+        // Nothing more becomes durable.
+        world.is_syncing = false;
+        let (bytes, watcher) = watched(4 * UNIT as usize);
+        let mut call = write_call(file, 0, &[]);
+        if let Call::Write { data, .. } = &mut call {
+            *data = bytes;
+        }
+        let before = write_count(&world);
+        assert_eq!(world.call(0, call), Ok(Answer::Written(4 * UNIT)));
+        assert_eq!(write_count(&world) == before, is_kept);
+        (0..30).for_each(|_| world.pass_a_little());
+        assert_eq!(write_count(&world) - before, 4, "kept back: {is_kept}");
+        assert_eq!(Arc::strong_count(&watcher), 1, "kept back: {is_kept}");
+    }
 }
