@@ -30,11 +30,17 @@ use wire::mdt::{Credentials, Entry, LayoutHint};
 use wire::{MdtReply, MdtRequest};
 
 /// The layout of a regular file, from the cache or its MDT. It does not change while the file has data.
+///
+/// # Errors
+/// `Io` when the MDT tells one that makes no sense here.
 pub(crate) async fn file_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
     let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout().cloned()));
     let layout = match known.filter(Layout::has_objects) {
         Some(layout) => layout,
-        None => ask_inode(ctx, fid).await?.layout.filter(Layout::is_valid).unwrap_or_default(),
+        None => match ask_inode(ctx, fid).await?.layout {
+            Some(layout) if !layout.is_valid() => return Err(Status::Io),
+            told => told.unwrap_or_default(),
+        },
     };
     wait_for_osts(ctx, &layout).await;
     Ok(layout)

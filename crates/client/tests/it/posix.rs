@@ -696,3 +696,27 @@ fn a_program_that_has_just_stopped_elsewhere_can_be_written() {
     world.pass(Duration::from_secs(5));
     assert_eq!(world.finish(1, writing), Err(26));
 }
+
+/// A later version may have made it, or damage; nobody here knows where its bytes are.
+#[test]
+fn a_file_whose_layout_makes_no_sense_is_not_taken_for_an_empty_one() {
+    const EIO: i32 = 5;
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"there"), Ok(5));
+    world.release(0, file);
+    world.pass(Duration::from_secs(10));
+    world.mounts[1].has_strange_layouts = true;
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    assert_eq!(world.attr(1, node).size_bytes, 5);
+    let (fh, _) = world.open(1, node, O_RDWR);
+    for is_direct in [false, true] {
+        let read = Call::Read { node, fh, offset_bytes: 0, byte_count: 100, is_direct };
+        assert_eq!(world.call(1, read), Err(EIO));
+    }
+    assert_eq!(world.write(1, (node, fh), 0, b"written"), Err(EIO));
+    let set = SetattrCall { size_bytes: Some(2), fh: Some(fh), ..SetattrCall::default() };
+    assert_eq!(world.call(1, Call::Setattr { node, set }), Err(EIO));
+    world.mounts[1].has_strange_layouts = false;
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"there");
+}

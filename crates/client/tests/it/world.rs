@@ -18,7 +18,7 @@ use oss::{Oss, OssOptions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MemoryMeta, MemoryObjects, ObjectStore};
-use wire::{Frame, FrameKind, MgsReply, MgsRequest, OstRequest, Reply, Request};
+use wire::{Frame, FrameKind, MdtReply, MgsReply, MgsRequest, OstRequest, Reply, Request};
 
 mod calls;
 
@@ -86,6 +86,8 @@ pub struct Mount {
     write_xids: BTreeSet<Xid>,
     /// Its writes name a lock that their OST does not know.
     pub has_wrong_locks: bool,
+    /// MDTs tell it of layouts that no client of this version makes anything of.
+    pub has_strange_layouts: bool,
     pub groups: Vec<u32>,
     /// What its callers have got, and whose pids were asked for.
     pub signals: Signals,
@@ -297,6 +299,7 @@ impl World {
             loses: None,
             write_xids: BTreeSet::new(),
             has_wrong_locks: false,
+            has_strange_layouts: false,
             groups: vec![],
             signals: Signals::Harmless,
             looked_at: vec![],
@@ -593,7 +596,7 @@ impl World {
     }
 
     fn deliver(&mut self, frame: Frame) {
-        let Some(frame) = self.tap.pass(self.now.time, frame, &mut self.frames) else { return };
+        let Some(mut frame) = self.tap.pass(self.now.time, frame, &mut self.frames) else { return };
         let is_fence = || matches!(Request::from_bytes(&frame.body), Ok(Request::Ost(OstRequest::Fence(_))));
         if self.are_fences_late && frame.kind == FrameKind::Request && is_fence() {
             return self.late_fences.push(frame);
@@ -614,6 +617,9 @@ impl World {
                 };
                 let Some(mount) = self.mounts.iter().position(hears) else { return };
                 let known = &mut self.mounts[mount];
+                if known.has_strange_layouts {
+                    put_strange_layout(&mut frame);
+                }
                 if known.is_late.is_some_and(|target| Endpoint::Target(target) == frame.src) {
                     known.late.push(frame);
                 } else if !known.loses(&frame) {
@@ -802,6 +808,18 @@ fn put_wrong_lock(frame: &mut Frame) {
         *lock = base::LockId(u64::MAX);
         *asked = None;
         frame.body = Request::Ost(request).to_bytes();
+    }
+}
+
+fn put_strange_layout(frame: &mut Frame) {
+    if frame.kind == FrameKind::Reply
+        && let Ok(Reply::Mdt(mut reply)) = Reply::from_bytes(&frame.body)
+        && let MdtReply::Entry(entry) | MdtReply::WithData { entry, .. } = &mut reply
+        && let Some(layout) = &mut entry.layout
+    {
+        layout.components.iter_mut().for_each(|component| component.stripe_size_bytes += 1);
+        assert!(!layout.is_valid() || !layout.has_objects());
+        frame.body = Reply::Mdt(reply).to_bytes();
     }
 }
 
