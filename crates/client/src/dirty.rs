@@ -499,7 +499,9 @@ impl State {
         };
         // What had room when the locks were asked for may have none any more: others have come since, or the OST allows less.
         let has_room = self.full_target(file, pieces).is_none();
-        if !has_room || !self.may_keep_back(file.fid) || !pieces.iter().all(is_fit) {
+        // Its parts go by themselves, and would be met one by one.
+        let is_met = pieces.len() > 1 && self.passages.has_long(file.fid, extent);
+        if is_met || !has_room || !self.may_keep_back(file.fid) || !pieces.iter().all(is_fit) {
             return None;
         }
         self.note_data_change(file.fid);

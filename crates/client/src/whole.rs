@@ -3,6 +3,9 @@
 //!
 //! Who moves data of a file passes through here while it has its locks, and waits for those that came before and must not be met
 //! in their middle. Nobody waits for a lock in here, so those before him end.
+//!
+//! What is kept back does not pass: the parts of such a write go when they are asked for or get old. So who has a turn sends what there is of
+//! his own range first, and until he ends no write of several pieces is kept back there.
 
 use crate::ctx::Ctx;
 use crate::executor::{Receiver, Sender, oneshot};
@@ -51,6 +54,12 @@ impl Passages {
     pub(crate) fn is_being_written(&self, fid: Fid, extent: Extent) -> bool {
         let passages = self.by_file.get(&fid).into_iter().flatten();
         passages.filter(|passage| passage.is_write).any(|passage| passage.extent.overlaps(extent))
+    }
+
+    /// Whether somebody moves some of this in several pieces, or waits for his turn to do so.
+    pub(crate) fn has_long(&self, fid: Fid, extent: Extent) -> bool {
+        let passages = self.by_file.get(&fid).into_iter().flatten();
+        passages.filter(|passage| passage.is_long).any(|passage| passage.extent.overlaps(extent))
     }
 
     /// The end of one that came before and is in the way.

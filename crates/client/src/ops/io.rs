@@ -551,6 +551,10 @@ pub(crate) async fn write_pieces(
     let movement = Movement { fid: file.fid, extent, is_write: true, is_long };
     let (hold, lock_count) = (Hold::of_change(lock_use), pins.len());
     let passage = begin_passage(ctx, movement, hold, pins).await;
+    if is_long && pins.len() == lock_count {
+        // From now on nothing is kept back in several parts. What was since this began to wait is written before it, and not between its pieces.
+        holding(ctx, hold, pins, write_out_pieces(ctx, file, extents_of(pieces))).await;
+    }
     let sent = match pins.len() == lock_count {
         true => send_pieces(ctx, file, extent, pieces, data, pins, hold).await,
         // It begins anew, with nothing of it to be seen.

@@ -255,3 +255,90 @@ fn a_part_of_a_write_does_not_keep_all_of_it_in_memory() {
         assert_eq!(Arc::strong_count(&watcher), 1, "kept back: {is_kept}");
     }
 }
+
+/// Of both units.
+fn kept((node, fh): (u64, u64), stamp: u8) -> Call {
+    write_call((node, fh), 0, &[stamp; 2 * UNIT as usize])
+}
+
+/// A file over both OSTs whose writer may keep writes back. It is full of ones.
+fn kept_world() -> (World, (u64, u64)) {
+    let mut world = World::new(1, 2, 1);
+    let file = striped(&mut world);
+    for _ in 0..2 {
+        assert_eq!(world.call(0, kept(file, 1)), Ok(Answer::Written(2 * UNIT)));
+        assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    }
+    (world, file)
+}
+
+fn is_all_of_one((node, fh): (u64, u64), world: &mut World) -> bool {
+    let bytes = world.read(0, (node, fh), 0, 2 * UNIT as u32);
+    bytes.len() as u64 == 2 * UNIT && bytes.iter().all(|byte| *byte == bytes[0])
+}
+
+/// The parts of what is kept back go by themselves, and one of them may overtake the read's.
+#[test]
+fn a_read_beside_what_is_kept_back_sees_all_of_it_or_nothing() {
+    let (mut world, file) = kept_world();
+    let other = create(&mut world, "g", vec![part(None, 1, 1)]);
+    assert_eq!(world.write(0, other, 0, &[7; 100]), Ok(100));
+    let ost = TargetId::ost(1);
+    world.input(0, Input::Set(Setting::Target(ost, TargetSetting::PlainInFlight(1))));
+    world.mounts[0].is_late = Some(ost);
+    let read = |(node, fh), byte_count| Call::Read { node, fh, offset_bytes: 0, byte_count, is_direct: true };
+    let mut waiting = vec![world.begin(0, read(other, 100))];
+    let reading = world.begin(0, read(file, 2 * UNIT as u32));
+    // A read that was overtaken reads anew.
+    for stamp in 2..6 {
+        waiting.push(world.begin(0, kept(file, stamp)));
+        waiting.push(world.begin(0, fsync(file)));
+        waiting.push(world.begin(0, read(other, 100)));
+        for _ in 0..2 {
+            let answers = world.take_late(0);
+            world.mounts[0].is_late = Some(ost);
+            world.come(0, answers);
+        }
+    }
+    world.let_come(0);
+    let Ok(Answer::Bytes(bytes)) = world.finish(0, reading) else { panic!("it is read") };
+    assert_eq!(bytes[0], bytes[UNIT as usize]);
+    assert!(waiting.into_iter().all(|call| world.finish(0, call).is_ok()));
+}
+
+/// Else the parts that are kept would be written between those of the other one, some after and some before.
+#[test]
+fn a_write_beside_another_one_is_not_kept_back_in_parts() {
+    let (mut world, file) = kept_world();
+    world.mounts[0].is_late = Some(TargetId::ost(0));
+    let first = world.begin(0, synchronous(file));
+    let second = world.begin(0, kept(file, 3));
+    let syncing = world.begin(0, fsync(file));
+    world.let_come(0);
+    for writing in [first, second] {
+        assert_eq!(world.finish(0, writing), Ok(Answer::Written(2 * UNIT)));
+    }
+    assert_eq!(world.finish(0, syncing), Ok(Answer::Done));
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    assert!(is_all_of_one(file, &mut world));
+}
+
+/// It came while what had been kept before was written, which both wait for.
+#[test]
+fn what_is_kept_back_before_a_write_has_its_turn_is_written_before_it() {
+    let ost = TargetId::ost(0);
+    let (mut world, file) = kept_world();
+    assert_eq!(world.call(0, kept(file, 4)), Ok(Answer::Written(2 * UNIT)));
+    world.mounts[0].is_late = Some(ost);
+    let first = world.begin(0, synchronous(file));
+    let second = world.begin(0, kept(file, 3));
+    assert!(world.is_answered(0, second), "it is kept back");
+    let answers = world.take_late(0);
+    world.mounts[0].is_late = Some(ost);
+    world.come(0, answers);
+    let syncing = world.begin(0, fsync(file));
+    world.let_come(0);
+    assert_eq!(world.finish(0, first), Ok(Answer::Written(2 * UNIT)));
+    assert_eq!(world.finish(0, syncing), Ok(Answer::Done));
+    assert!(is_all_of_one(file, &mut world));
+}

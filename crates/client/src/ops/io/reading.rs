@@ -196,7 +196,12 @@ async fn read_locked(
         }
     };
     let is_windowed = matches!(plan, Plan::Windowed { .. });
+    let is_long = pieces.len() > 1;
     let reading = async {
+        if is_long {
+            // What was kept back in several parts since then; more is not from now on.
+            write_out_pieces(ctx, file, extents_of(pieces)).await;
+        }
         if let Plan::Windowed { now, ahead, is_for_push } = plan
             && early.is_none()
         {
@@ -206,7 +211,6 @@ async fn read_locked(
         let ends = Ends { here: end_here, before: end_before };
         read_pieces(ctx, file, extent, (pieces, pins), early, (ends, is_windowed)).await
     };
-    let is_long = pieces.len() > 1;
     pass(ctx, Movement { fid: file.fid, extent, is_write: false, is_long }, reading).await
 }
 
