@@ -18,9 +18,41 @@ use std::collections::BTreeMap;
 use wire::ost::ExtentOp;
 use wire::{LockMode, OstRequest};
 
-/// Changes an extent of a file (fallocate) under write locks.
+/// What is done to the objects of a file.
+struct Change {
+    /// What was not answered yet.
+    parts: Vec<(u32, Extent)>,
+    op: ExtentOp,
+    /// Is done when all of these are: the file becomes longer only then.
+    last: Option<(u32, Extent, ExtentOp)>,
+}
+
+impl Change {
+    fn hulls(&self) -> BTreeMap<u32, Extent> {
+        let last = self.last.iter().map(|(stripe, extent, _)| (*stripe, *extent));
+        let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
+        for (stripe, extent) in self.parts.iter().copied().chain(last) {
+            let hull = hulls.entry(stripe).or_insert(extent);
+            *hull = hull.hull(extent);
+        }
+        hulls
+    }
+}
+
+/// Changes an extent of a file (fallocate) under write locks. Of several objects one may have no room: the file ends where it did then.
 async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome<()> {
-    change_objects(ctx, file, (file.layout.parts(extent), op), LockUse::NoPages, None).await
+    let parts = file.layout.parts(extent);
+    let first_op = match op {
+        ExtentOp::Allocate { keep_size: false } if parts.len() > 1 => ExtentOp::Allocate { keep_size: true },
+        ExtentOp::Zero { keep_size: false } if parts.len() > 1 => ExtentOp::Zero { keep_size: true },
+        op => op,
+    };
+    let mut last = None;
+    if first_op != op {
+        let pieces = file.layout.pieces(Extent::new(extent.end - 1, extent.end));
+        last = pieces.first().map(|piece| (piece.stripe, piece.object_extent, op));
+    }
+    change_objects(ctx, file, Change { parts, op: first_op, last }, LockUse::NoPages, None).await
 }
 
 /// The file ends at `size_bytes` from now on, on every object.
@@ -34,22 +66,22 @@ pub(crate) async fn cut_end(ctx: &Ctx, file: &File, size_bytes: u64, end_bytes: 
     change_objects(ctx, file, cuts(file, size_bytes), LockUse::WriteBack, Some(end_bytes)).await
 }
 
-fn cuts(file: &File, size_bytes: u64) -> (Vec<(u32, Extent)>, ExtentOp) {
+fn cuts(file: &File, size_bytes: u64) -> Change {
     let cut = |stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF));
-    (file.layout.stripes().map(cut).collect(), ExtentOp::Truncate)
+    Change { parts: file.layout.stripes().map(cut).collect(), op: ExtentOp::Truncate, last: None }
 }
 
 /// With an `end_bytes` only where the file ends there.
 async fn change_objects(
     ctx: &Ctx,
     file: &File,
-    (mut changes, op): (Vec<(u32, Extent)>, ExtentOp),
+    mut change: Change,
     lock_use: LockUse,
     mut end_bytes: Option<u64>,
 ) -> Outcome<()> {
     let (mut tries, mut let_go_count) = (0, 0);
     loop {
-        let (hulls, left_count) = (hulls_of(&changes), changes.len());
+        let (hulls, left_count) = (change.hulls(), change.parts.len());
         be_writer(ctx, file.fid).await?;
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
         let (pins, lock_count, result) = match locked {
@@ -68,7 +100,7 @@ async fn change_objects(
                 let result = match asked {
                     _ if pins.len() < lock_count => Err(Status::LockLost),
                     Ok(true) => {
-                        let sending = send_changes(ctx, file, &mut changes, op, pins.clone());
+                        let sending = send_change(ctx, file, &mut change, pins.clone());
                         holding(ctx, Hold::of_change(lock_use), &mut pins, sending).await
                     }
                     result => result.map(drop),
@@ -86,19 +118,10 @@ async fn change_objects(
             return result;
         }
         // Nor does the file end where it did, once something was done.
-        end_bytes = end_bytes.filter(|_| changes.len() == left_count);
+        end_bytes = end_bytes.filter(|_| change.parts.len() == left_count);
         tries += u32::from(!has_let_go);
         let_go_count += u32::from(has_let_go);
     }
-}
-
-fn hulls_of(changes: &[(u32, Extent)]) -> BTreeMap<u32, Extent> {
-    let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
-    for (stripe, extent) in changes {
-        let hull = hulls.entry(*stripe).or_insert(*extent);
-        *hull = hull.hull(*extent);
-    }
-    hulls
 }
 
 /// The whole file is locked, if there is an end to look for.
@@ -109,20 +132,29 @@ async fn is_end_there(ctx: &Ctx, file: &File, end_bytes: Option<u64>) -> Outcome
     }
 }
 
-/// What was answered is taken out of the `changes`: others may have seen it, and have written there since, so it is not done again.
+/// Everything, and then what comes last.
+async fn send_change(ctx: &Ctx, file: &File, change: &mut Change, pins: BTreeMap<u32, Pin>) -> Outcome<()> {
+    send_parts(ctx, file, &mut change.parts, change.op, &pins).await?;
+    if let Some((stripe, extent, op)) = change.last {
+        send_parts(ctx, file, &mut vec![(stripe, extent)], op, &pins).await?;
+    }
+    Ok(())
+}
+
+/// What was answered is taken out of the `parts`: others may have seen it, and have written there since, so it is not done again.
 ///
 /// # Errors
 /// The first one; but that of a change of which nobody knows whether it was executed goes before all others.
-async fn send_changes(
+async fn send_parts(
     ctx: &Ctx,
     file: &File,
-    changes: &mut Vec<(u32, Extent)>,
+    parts: &mut Vec<(u32, Extent)>,
     op: ExtentOp,
-    pins: BTreeMap<u32, Pin>,
+    pins: &BTreeMap<u32, Pin>,
 ) -> Outcome<()> {
     let stamp = ctx.with(|state| state.stamp(file.fid));
-    let mut requests = Vec::with_capacity(changes.len());
-    for (stripe, extent) in &*changes {
+    let mut requests = Vec::with_capacity(parts.len());
+    for (stripe, extent) in &*parts {
         let pin = *pins.get(stripe).ok_or(Status::Io)?;
         let object = file.layout.object(*stripe);
         let request = OstRequest::Change { object, extent: *extent, op, lock: pin.lock, stamp };
@@ -134,8 +166,8 @@ async fn send_changes(
         });
     }
     let results = join_all(requests).await;
-    let mut of_changes = results.iter();
-    changes.retain(|_| of_changes.next().is_none_or(|(_, result)| result.is_err()));
+    let mut of_parts = results.iter();
+    parts.retain(|_| of_parts.next().is_none_or(|(_, result)| result.is_err()));
     let is_doubtful = results.iter().any(|(_, result)| matches!(result, Err(Status::Evicted)));
     let noted = note_results(ctx, file.fid, results);
     if is_doubtful { Err(Status::Evicted) } else { noted }

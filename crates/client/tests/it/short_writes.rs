@@ -342,3 +342,28 @@ fn what_is_kept_back_before_a_write_has_its_turn_is_written_before_it() {
     assert_eq!(world.finish(0, syncing), Ok(Answer::Done));
     assert!(is_all_of_one(file, &mut world));
 }
+
+/// A full OST refuses it, and the file ends where it did; what the others have taken stays with it.
+#[test]
+fn an_allocation_that_one_ost_has_no_room_for_makes_no_file_longer() {
+    const ZERO_RANGE: u32 = 16;
+    let mut world = World::new(1, 2, 2);
+    let file = striped(&mut world);
+    assert_eq!(world.write(0, file, 0, &[1; 10]), Ok(10));
+    let (node, fh) = file;
+    let call = |mode| Call::Fallocate { node, fh, offset_bytes: 0, byte_count: 3 * UNIT - 5, mode };
+    for mode in [0, ZERO_RANGE] {
+        world.set_low(1, true);
+        assert_eq!(world.call(0, call(mode)), Err(ENOSPC));
+        assert_eq!(world.attr(0, node).size_bytes, 10, "mode {mode}");
+        assert_eq!(seen_elsewhere(&mut world).len(), 10, "mode {mode}");
+        world.set_low(1, false);
+    }
+    for mode in [0, ZERO_RANGE] {
+        let set = client::SetattrCall { size_bytes: Some(10), fh: Some(fh), ..Default::default() };
+        assert!(world.call(0, Call::Setattr { node, set }).is_ok());
+        assert_eq!(world.call(0, call(mode)), Ok(Answer::Done));
+        assert_eq!(world.attr(0, node).size_bytes, 3 * UNIT - 5, "mode {mode}");
+        assert_eq!(seen_elsewhere(&mut world).len() as u64, 3 * UNIT - 5, "mode {mode}");
+    }
+}
