@@ -23,15 +23,15 @@ struct Change {
     /// What was not answered yet.
     parts: Vec<(u32, Extent)>,
     op: ExtentOp,
-    /// Is done when all of these are: the file becomes longer only then.
-    last: Option<(u32, Extent, ExtentOp)>,
+    /// The end of the file is there when all of these are done, and not before. Begun anew, this may come a second time when others have
+    /// written there, so it changes no bytes.
+    end: Option<(u32, Extent)>,
 }
 
 impl Change {
     fn hulls(&self) -> BTreeMap<u32, Extent> {
-        let last = self.last.iter().map(|(stripe, extent, _)| (*stripe, *extent));
         let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
-        for (stripe, extent) in self.parts.iter().copied().chain(last) {
+        for (stripe, extent) in self.parts.iter().copied().chain(self.end) {
             let hull = hulls.entry(stripe).or_insert(extent);
             *hull = hull.hull(extent);
         }
@@ -47,12 +47,12 @@ async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome
         ExtentOp::Zero { keep_size: false } if parts.len() > 1 => ExtentOp::Zero { keep_size: true },
         op => op,
     };
-    let mut last = None;
+    let mut end = None;
     if first_op != op {
         let pieces = file.layout.pieces(Extent::new(extent.end - 1, extent.end));
-        last = pieces.first().map(|piece| (piece.stripe, piece.object_extent, op));
+        end = pieces.first().map(|piece| (piece.stripe, piece.object_extent));
     }
-    change_objects(ctx, file, Change { parts, op: first_op, last }, LockUse::NoPages, None).await
+    change_objects(ctx, file, Change { parts, op: first_op, end }, LockUse::NoPages, None).await
 }
 
 /// The file ends at `size_bytes` from now on, on every object.
@@ -68,7 +68,7 @@ pub(crate) async fn cut_end(ctx: &Ctx, file: &File, size_bytes: u64, end_bytes: 
 
 fn cuts(file: &File, size_bytes: u64) -> Change {
     let cut = |stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF));
-    Change { parts: file.layout.stripes().map(cut).collect(), op: ExtentOp::Truncate, last: None }
+    Change { parts: file.layout.stripes().map(cut).collect(), op: ExtentOp::Truncate, end: None }
 }
 
 /// With an `end_bytes` only where the file ends there.
@@ -132,11 +132,11 @@ async fn is_end_there(ctx: &Ctx, file: &File, end_bytes: Option<u64>) -> Outcome
     }
 }
 
-/// Everything, and then what comes last.
+/// Everything, and then the end.
 async fn send_change(ctx: &Ctx, file: &File, change: &mut Change, pins: BTreeMap<u32, Pin>) -> Outcome<()> {
     send_parts(ctx, file, &mut change.parts, change.op, &pins).await?;
-    if let Some((stripe, extent, op)) = change.last {
-        send_parts(ctx, file, &mut vec![(stripe, extent)], op, &pins).await?;
+    if let Some(end) = change.end {
+        send_parts(ctx, file, &mut vec![end], ExtentOp::Allocate { keep_size: false }, &pins).await?;
     }
     Ok(())
 }
