@@ -10,6 +10,7 @@
 
 mod asking;
 mod participant;
+mod past;
 mod rename_lock;
 
 use super::flow::{Flow, Run, Stage, Step};
@@ -22,9 +23,10 @@ use crate::tx::Resources;
 use base::fault::{Fault, planted};
 use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time, Transno};
 use ldlm::{Need, OpId};
+use past::Past;
 use rename_lock::RenameClaim;
 pub(super) use rename_lock::{RenameHold, Walk};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
@@ -82,7 +84,10 @@ pub(super) struct Cross {
     rename_claims: BTreeMap<OperationId, RenameClaim>,
     /// Claims of the rename lock by flows of this MDT.
     rename_flows: BTreeMap<OpId, OpId>,
-    released: VecDeque<OperationId>,
+    /// Rename locks that have been given back.
+    released: Past,
+    /// What other MDTs had prepared here, or wanted to, and is decided.
+    decided: Past,
     /// What was found prepared at the start, and was void or cannot be executed: why, what it is about, and how that is told.
     failed_at_load: Vec<(&'static str, Fid, Status)>,
     /// Rename locks on MDT0000 to be given back.

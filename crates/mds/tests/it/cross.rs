@@ -703,7 +703,7 @@ fn a_ring_of_directories_ends_who_walks_up_in_it() {
     }
 }
 
-fn link(from: u16, to: u16) -> (Endpoint, Endpoint) {
+pub fn link(from: u16, to: u16) -> (Endpoint, Endpoint) {
     (Endpoint::Target(TargetId::mdt(from)), Endpoint::Target(TargetId::mdt(to)))
 }
 

@@ -83,6 +83,9 @@ pub struct World {
     /// Replies of the first of these MDTs to the second are kept until they are let go.
     pub held: Option<(u16, u16)>,
     kept: VecDeque<Frame>,
+    /// Requests of the first of these MDTs to the second are copied, to arrive once more.
+    pub copied: Option<(u16, u16)>,
+    copies: Vec<Frame>,
     /// A restarted server gets its configuration by `configure` only.
     pub is_config_late: bool,
     /// An MDT that answers in another way than those of today.
@@ -147,6 +150,8 @@ impl World {
             held: None,
             is_config_late: false,
             kept: VecDeque::new(),
+            copied: None,
+            copies: Vec::new(),
             other_version: None,
             body_instead: None,
             requests: BTreeMap::new(),
@@ -387,10 +392,14 @@ impl World {
             }
             return;
         }
-        let is_held = self.held.is_some_and(|(from, to)| {
+        let is_on = |(from, to)| {
             let link = (Endpoint::Target(TargetId::mdt(from)), Endpoint::Target(TargetId::mdt(to)));
-            frame.kind == FrameKind::Reply && (frame.src, frame.dst) == link
-        });
+            (frame.src, frame.dst) == link
+        };
+        if frame.kind == FrameKind::Request && self.copied.is_some_and(is_on) {
+            self.copies.push(frame.clone());
+        }
+        let is_held = frame.kind == FrameKind::Reply && self.held.is_some_and(is_on);
         if is_held {
             return self.kept.push_back(frame);
         }
@@ -501,6 +510,17 @@ impl World {
         self.frames.extend(kept);
         self.run();
         kept_count
+    }
+
+    /// What was copied and is meant arrives once more, in its order. How much that is.
+    pub fn arrive_again(&mut self, is_meant: impl Fn(&Request) -> bool) -> usize {
+        self.copied = None;
+        let mut copies = std::mem::take(&mut self.copies);
+        copies.retain(|frame| Request::from_bytes(&frame.body).is_ok_and(|request| is_meant(&request)));
+        let copy_count = copies.len();
+        self.frames.extend(copies);
+        self.run();
+        copy_count
     }
 
     pub fn submit(&mut self, client: usize, target: TargetId, request: Request, kind: Kind) -> Ticket {

@@ -5,6 +5,7 @@ mod accesses;
 mod advisory;
 mod attributes;
 mod by_space;
+mod copies;
 mod cross;
 mod cross_random;
 mod early;

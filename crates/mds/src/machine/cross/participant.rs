@@ -19,6 +19,10 @@ impl<M: MetaStore> Mds<M> {
             return self.reply(now, token, Err(part::GIVE_WAY));
         }
         match request {
+            // Whoever asks knows that, and listens to no answer.
+            PeerRequest::Prepare { id, .. } if self.cross.decided.has(id) => {
+                self.reply(now, token, Err(part::GIVE_WAY));
+            }
             PeerRequest::Prepare { id, .. } if self.cross.prepared.contains_key(&id) => {
                 self.answer_prepared(now, token, id);
             }
@@ -47,7 +51,7 @@ impl<M: MetaStore> Mds<M> {
                     Err(status) => self.reply(now, token, Err(status)),
                 }
             }
-            PeerRequest::Ask { id } => self.answer_ask(now, token, id),
+            PeerRequest::Ask { id } => self.answer_ask(now, token, peer, id),
             PeerRequest::LockRename { id, .. } => self.lock_rename(now, token, id),
             PeerRequest::UnlockRename { id } => {
                 self.unlock_rename(now, id);
@@ -192,6 +196,7 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Result<(), Status> {
         if !self.cross.prepared.contains_key(&id) {
+            self.cross.decided.note(id);
             return Ok(());
         }
         let row = self.prepare_row(id)?;
@@ -220,6 +225,7 @@ impl<M: MetaStore> Mds<M> {
 
     fn thaw(&mut self, now: Now, id: OperationId, out: &mut Vec<Output>) {
         let Some(prepared) = self.cross.prepared.remove(&id) else { return };
+        self.cross.decided.note(id);
         for resource in &prepared.frozen {
             self.cross.frozen.remove(resource);
         }
@@ -426,9 +432,11 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// A participant wants to know. What was committed has a row until everybody has executed it; so what has none is
-    /// void, unless it is on its way, or a client may still ask for it again.
-    fn answer_ask(&mut self, now: Now, token: Token, id: OperationId) {
-        if let Some(pending) = self.cross.decisions.get(&id) {
+    /// void, unless it is on its way, or a client may still ask for it again. To who has executed it, durably, it is void too: what that one
+    /// has prepared is a copy.
+    fn answer_ask(&mut self, now: Now, token: Token, peer: u16, id: OperationId) {
+        let decision = self.cross.decisions.get(&id);
+        if let Some(pending) = decision.filter(|pending| pending.participants.contains(&peer)) {
             let up_to = pending.transno;
             let reply = Reply::Peer(PeerReply::Decision { is_commit: Some(true) });
             return self.core.reply_when_durable(now, token, up_to, reply, &mut self.core_out);

@@ -13,8 +13,6 @@ use ldlm::Claimed;
 const RENAME_LOCK_TRUST: Duration = limits::KERNEL_CACHE_LIFE;
 const _: () = assert!(RENAME_LOCK_TRUST.as_millis() * 2 < limits::RECOVERY_WINDOW.as_millis());
 const _: () = assert!(RENAME_LOCK_TRUST.as_millis() < limits::SILENT_CLIENT_MAX.as_millis());
-/// Rename locks given back that are remembered, so that a late copy of the request does not take them again.
-const RELEASED_MAX: usize = 1024;
 
 /// How a flow holds, or is about to hold, the rename lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +197,7 @@ impl<M: MetaStore> Mds<M> {
         if self.options.index != 0 {
             return self.reply(now, token, Err(Status::WrongTarget));
         }
-        if self.cross.released.contains(&id) {
+        if self.cross.released.has(id) {
             return self.reply(now, token, Err(part::GIVE_WAY));
         }
         if let Some(held) = self.cross.rename_claims.get_mut(&id) {
@@ -227,12 +225,7 @@ impl<M: MetaStore> Mds<M> {
                 self.reply(now, token, Err(part::GIVE_WAY));
             }
         }
-        if !self.cross.released.contains(&id) {
-            self.cross.released.push_back(id);
-        }
-        if self.cross.released.len() > RELEASED_MAX {
-            self.cross.released.pop_front();
-        }
+        self.cross.released.note(id);
     }
 
     pub(in crate::machine) fn drop_rename_locks_of(&mut self, now: Now, client: ClientId) {
