@@ -1,7 +1,7 @@
 //! Which clients live. A lease is renewed each second and kept in memory.
 //!
-//! Unknown is not dead: a management server that has just started, or that did not run for a while, counts everybody as living until
-//! all who live have had the time to say so.
+//! Unknown is not dead: a management server that has just started, or that did not run for a while, or has heard nobody at all for a
+//! while, counts everybody as living until all who live have had the time to say so.
 //!
 //! Whose lease has *ended* is in a row besides, so that the next management server need not wait for him again. Such a client has no
 //! lease until it renews, and then the row says so durably before it is answered: nobody relies on a lease that the next management server
@@ -26,7 +26,9 @@ const ENDED_COUNT_MAX: usize = 2000;
 
 /// Without a turn for so long this process did not run: leases that would have been renewed may have ended. With what a renewal is late
 /// at most, it is less than a lease.
-const PAUSE_MAX: Duration = Duration::from_millis(1500);
+///
+/// So it is when nothing came from anybody for so long: perhaps nothing could.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(1500);
 /// Whoever waits for longer than this for a session is one who may live and cannot say so.
 pub(crate) const DEAF_MAX: Duration = Duration::from_millis(500);
 /// A lease that ended so long ago is forgotten.
@@ -59,6 +61,8 @@ pub(crate) struct Leases {
     /// Nothing is known from before.
     since: Time,
     last_turn: Time,
+    /// When something came from anybody.
+    heard: Time,
     /// When ended leases were last looked for.
     looked_at: Time,
     /// When old ones were last forgotten.
@@ -75,6 +79,7 @@ impl Leases {
             held: BTreeMap::new(),
             since: now,
             last_turn: now,
+            heard: now,
             looked_at: now,
             forgot_at: now,
             is_row_old: false,
@@ -113,6 +118,18 @@ impl Leases {
         was_deaf
     }
 
+    /// Something has come. If nothing had for a while, nobody has lost his lease by that.
+    pub fn on_heard(&mut self, now: Time) {
+        if self.is_silent(now) {
+            self.since = now;
+        }
+        self.heard = now;
+    }
+
+    fn is_silent(&self, now: Time) -> bool {
+        now.since(self.heard) > PAUSE_MAX
+    }
+
     /// With each turn, of which there are as many as there are clients.
     pub fn forget_old(&mut self, now: Time) {
         if now.since(self.forgot_at) < LEASE_RENEWAL {
@@ -124,7 +141,8 @@ impl Leases {
 
     /// The row, if it should be written: some leases have ended.
     pub fn note_ended(&mut self, now: Time, epoch: Epoch) -> Option<Batch> {
-        if now.since(self.looked_at) < LEASE_RENEWAL || now.since(self.since) < LEASE {
+        let is_sure = now.since(self.since) >= LEASE && !self.is_silent(now);
+        if now.since(self.looked_at) < LEASE_RENEWAL || !is_sure {
             return None;
         }
         self.looked_at = now;

@@ -43,8 +43,8 @@ pub const POLL_WAIT: Duration = Duration::from_secs(5);
 /// Each process has such a question under way for as long as it lives: of one that says nothing for so long nothing will come, or it
 /// connects anew and has lost nothing by that.
 const SILENT_PROCESS_MAX: Duration = Duration::from_secs(60);
-/// Owners of targets have found a management server that has taken over by then, if they live: they notice after 8 s without a word that
-/// the one before is gone (`client::mgc`), and have to find this one.
+/// Owners of targets have found a management server that has taken over by then, or was cut off itself, if they live: they notice after 8 s
+/// without a word that the one before is gone, or that their connection is (`client::mgc`), and have to find this one.
 const FOUND_WITHIN: Duration = Duration::from_secs(12);
 const FSNAME_BYTES_MAX: usize = 64;
 const PARAM_COUNT_MAX: usize = 4096;
@@ -270,6 +270,7 @@ impl<M: MetaStore> Mgs<M> {
                 if !is_fsname(&fsname) || keeps.len() + asks.len() > OWNERSHIPS_PER_REQUEST_MAX {
                     return self.refuse(now, token, Status::Invalid);
                 }
+                self.owners.on_heard(now.time, FOUND_WITHIN);
                 self.owners.renew(now.time, &fsname, server, &keeps);
                 let reply = self.ownerships(now, &fsname, keeps.into_iter().chain(asks));
                 self.answer(now, token, reply);
@@ -345,6 +346,7 @@ impl<M: MetaStore> Mgs<M> {
         if !is_sound {
             return self.refuse(now, token, Status::Invalid);
         }
+        self.owners.on_heard(now.time, FOUND_WITHIN);
         let (nid, since) = (by.nid.clone(), self.leases.since());
         // Nobody has to be registered before he takes his target the first time.
         let config = self.configs.get(&fsname);
@@ -660,7 +662,10 @@ impl<M: MetaStore> Machine for Mgs<M> {
         match input {
             // Another one may be the management server by now: who has asked is to ask that one.
             Input::Frame(_) if !self.is_active(now) => {}
-            Input::Frame(frame) => self.core.on_frame(now, frame, &mut self.core_out),
+            Input::Frame(frame) => {
+                self.leases.on_heard(now.time);
+                self.core.on_frame(now, frame, &mut self.core_out);
+            }
             Input::Durable => self.core.on_durable(now, &mut self.core_out),
             Input::ActiveUntil(until) => {
                 let until = self.active_until.map_or(until, |before| before.max(until));

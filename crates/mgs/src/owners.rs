@@ -2,8 +2,10 @@
 //! the owner lives is a lease in memory.
 //!
 //! The lease of an owner says whom to fence, and nothing else: that it has ended does not mean that the owner has stopped writing. As
-//! with clients, unknown is not dead: the time in which the management server did not run counts against nobody.
+//! with clients, unknown is not dead: the time in which the management server did not run, or was not reached by any server, counts
+//! against nobody.
 
+use crate::leases::PAUSE_MAX;
 use crate::row;
 use base::limits::LEASE;
 use base::{Duration, Epoch, TargetId, Time};
@@ -43,6 +45,9 @@ pub(crate) enum Denied {
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     owned: BTreeMap<(String, TargetId), Owned>,
+    /// When a server that owns targets, or stands by for them, was heard: each is twice a second. What clients say counts for nothing,
+    /// as they may reach this management server when servers do not.
+    heard: Time,
 }
 
 impl Owners {
@@ -53,12 +58,24 @@ impl Owners {
     pub fn read(store: &dyn MetaStore, now: Time, grace: Duration) -> Result<Owners, StoreError> {
         let rows = row::read_named(store, OWNERS, decode)?.into_iter();
         let owned = rows.map(|(name, row)| (name, Owned { row, until: now.after(grace) })).collect();
-        Ok(Owners { owned })
+        Ok(Owners { owned, heard: now })
     }
 
     /// While somebody owns something, turns show that this process runs.
     pub fn is_empty(&self) -> bool {
         self.owned.is_empty()
+    }
+
+    /// One of those servers is heard. If none was for a while, this one may only be the first to find the way back: whose lease held until
+    /// then is given so long from here on.
+    pub fn on_heard(&mut self, now: Time, grace: Duration) {
+        let before = std::mem::replace(&mut self.heard, now);
+        if now.since(before) <= PAUSE_MAX {
+            return;
+        }
+        for owned in self.owned.values_mut().filter(|owned| owned.until > before) {
+            owned.until = owned.until.max(now.after(grace));
+        }
     }
 
     /// Renews what is owned by this server. That its lease had ended is no matter as long as nobody has taken the target.

@@ -14,10 +14,11 @@ fn renew(leases: &mut Leases, now: Time, clients: &[Life]) {
     assert_eq!(leases.renew(now, Epoch(7), clients), None);
 }
 
-/// Runs from `from` to `to`, and these renew each second.
+/// Runs from `from` to `to`, and these renew each second, beside others.
 fn run(leases: &mut Leases, from: u64, to: u64, clients: &[Life]) {
     for milliseconds in (from..=to).step_by(1000) {
         leases.on_turn(at(milliseconds), false);
+        leases.on_heard(at(milliseconds));
         renew(leases, at(milliseconds), clients);
     }
 }
@@ -47,9 +48,28 @@ fn time_in_which_the_server_did_not_run_does_not_count() {
     run(&mut leases, 0, 5000, &[life(1, 1)]);
     // Five seconds without a turn, and then the question comes before the renewals that have piled up.
     leases.on_turn(at(10_000), false);
+    leases.on_heard(at(10_000));
     assert_eq!(leases.lapsed(at(10_000), vec![life(1, 1)]), vec![]);
     run(&mut leases, 11_000, 13_000, &[]);
     assert_eq!(leases.lapsed(at(13_000), vec![life(1, 1)]), vec![life(1, 1)]);
+}
+
+/// The network was gone, and this process ran: whose question comes first may be anybody.
+#[test]
+fn time_in_which_nobody_at_all_was_heard_does_not_count() {
+    let mut leases = Leases::new(at(0));
+    run(&mut leases, 0, 5000, &[life(1, 1)]);
+    for milliseconds in (6000..=12_000).step_by(1000) {
+        leases.on_turn(at(milliseconds), false);
+        assert_eq!(row(leases.note_ended(at(milliseconds), Epoch(7))), None, "{milliseconds}");
+    }
+    leases.on_heard(at(12_500));
+    assert_eq!(leases.lapsed(at(12_500), vec![life(1, 1)]), vec![]);
+    run(&mut leases, 13_000, 15_000, &[]);
+    leases.on_heard(at(15_499));
+    assert_eq!(leases.lapsed(at(15_499), vec![life(1, 1)]), vec![]);
+    assert_eq!(leases.lapsed(at(15_500), vec![life(1, 1)]), vec![life(1, 1)]);
+    assert_eq!(row(leases.note_ended(at(15_500), Epoch(7))), Some(vec![(ClientId(1), 1)]));
 }
 
 #[test]
@@ -127,6 +147,7 @@ fn what_ended_while_the_server_did_not_run_is_not_noted() {
     let mut leases = Leases::new(at(0));
     run(&mut leases, 0, 5000, &[life(1, 1)]);
     leases.on_turn(at(10_000), false);
+    leases.on_heard(at(10_000));
     assert_eq!(row(leases.note_ended(at(10_000), Epoch(7))), None);
     run(&mut leases, 11_000, 13_000, &[]);
     assert_eq!(row(leases.note_ended(at(13_000), Epoch(7))), Some(vec![(ClientId(1), 1)]));
@@ -161,6 +182,7 @@ fn the_row_has_room_for_those_that_ended_last() {
     let clients: Vec<Life> = (0..ENDED_COUNT_MAX as u128 + 5).map(|client| life(client, u64::MAX)).collect();
     for milliseconds in (0..=4000).step_by(1000) {
         leases.on_turn(at(milliseconds), false);
+        leases.on_heard(at(milliseconds));
         let from = if milliseconds < 3000 { 0 } else { 5 };
         renew(&mut leases, at(milliseconds), &clients[from..]);
     }

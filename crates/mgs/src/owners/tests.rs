@@ -74,6 +74,25 @@ fn time_in_which_nobody_could_renew_counts_against_nobody() {
     assert!(owners.describe(after_lease(since), since, FSNAME, OST).has_lapsed);
 }
 
+/// Who is heard first after that would have fenced all others.
+#[test]
+fn time_in_which_no_server_was_heard_counts_against_nobody_whose_lease_held() {
+    let (mut owners, grace) = (Owners::default(), Duration::from_secs(12));
+    let has_lapsed = |owners: &Owners, now| owners.describe(now, at(0), FSNAME, OST).has_lapsed;
+    owners.on_heard(at(10_000), grace);
+    take(&mut owners, at(10_000), 0, 1).unwrap();
+    owners.on_heard(at(15_000), grace);
+    assert!(!has_lapsed(&owners, at(26_999)));
+    assert_eq!(take(&mut owners, at(26_999), 1, 2), Err(Denied::Owned));
+    // Others are heard all the time, so this one could be.
+    for now in (16_000..=27_000).step_by(1000) {
+        owners.on_heard(at(now), grace);
+    }
+    assert!(has_lapsed(&owners, at(27_000)));
+    owners.on_heard(at(60_000), grace);
+    assert!(has_lapsed(&owners, at(60_000)), "it had ended before");
+}
+
 #[test]
 fn ownership_is_kept_over_a_restart_and_damage_is_noticed() {
     let store = MemoryMeta::new();

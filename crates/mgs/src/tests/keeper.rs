@@ -1,9 +1,10 @@
 //! The management server as keeper: the rules that every keeper follows.
 
-use super::{World, world};
-use crate::FILESYSTEM_COUNT_MAX;
+use super::{Input, World, world};
 use crate::owners::OWNER_COUNT_MAX;
-use base::{Duration, Epoch, Status, TargetId};
+use crate::{FILESYSTEM_COUNT_MAX, FOUND_WITHIN};
+use base::limits::LEASE;
+use base::{Duration, Epoch, Machine, Status, TargetId};
 use coordinate::conformance::{self, MOMENT_MILLIS};
 use coordinate::of_mgs::Asks;
 use coordinate::{Keeper, KeeperError, OfMgs};
@@ -52,6 +53,60 @@ fn take(world: &mut World, fsname: &str, target: TargetId) -> Result<MgsReply, S
     let by = TargetOwner { server: 1, nid: "a:1".into(), host: "a".into(), pid: 1 };
     let take = MgsRequest::TakeOwned { fsname: fsname.into(), target, over: Epoch(0), by };
     world.ask(take, Kind::Modifying)
+}
+
+impl World {
+    /// Nothing arrives, and the management server runs.
+    fn be_cut_off(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now.time = self.now.time.after(Duration::from_secs(1));
+            self.mgs.handle(self.now, Input::Tick, &mut Vec::new());
+        }
+    }
+
+    /// What a server that stands by is told of a target that the first one has taken.
+    fn has_lapsed(&mut self, target: TargetId) -> bool {
+        let (fsname, asks) = ("a".into(), vec![target]);
+        let asked = MgsRequest::KeepOwned { fsname, server: 2, keeps: Vec::new(), asks };
+        match self.ask(asked, Kind::Plain) {
+            Ok(MgsReply::Ownerships(owned)) => owned[0].has_lapsed,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Its network was gone for longer than a lease. The server that came through first had all others fenced, which were well.
+#[test]
+fn who_was_cut_off_itself_calls_no_owner_dead_before_all_could_come_back() {
+    let (mut world, target) = (world(), TargetId::ost(0));
+    take(&mut world, "a", target).unwrap();
+    assert!(!world.has_lapsed(target));
+    world.be_cut_off(10);
+    let heard_at = world.now.time;
+    while world.now.time < heard_at.after(FOUND_WITHIN) {
+        assert!(!world.has_lapsed(target), "{:?} after it", world.now.time.since(heard_at));
+        world.pass(Duration::from_millis(500));
+    }
+    assert!(world.has_lapsed(target));
+    // One that was gone before that is given no more than the time in which nothing is known of anybody.
+    world.be_cut_off(10);
+    let heard_at = world.now.time;
+    while world.now.time < heard_at.after(LEASE) {
+        assert!(!world.has_lapsed(target));
+        world.pass(Duration::from_millis(500));
+    }
+    assert!(world.has_lapsed(target));
+}
+
+/// A takeover is asked for by who was told before that the owner is gone.
+#[test]
+fn who_was_cut_off_itself_gives_nobody_what_an_owner_could_not_renew() {
+    let (mut world, target) = (world(), TargetId::ost(0));
+    take(&mut world, "a", target).unwrap();
+    world.be_cut_off(10);
+    let by = TargetOwner { server: 2, nid: "b:1".into(), host: "b".into(), pid: 1 };
+    let taken = MgsRequest::TakeOwned { fsname: "a".into(), target, over: Epoch(1), by };
+    assert_eq!(world.ask(taken, Kind::Modifying), Err(Status::Busy));
 }
 
 /// A target is taken before it is registered the first time. Made-up ones have only so much room, and real ones have their own.

@@ -68,10 +68,17 @@ impl World {
         sent.iter().any(|output| matches!(output, Output::Send(_)))
     }
 
+    /// Somebody speaks all the time, a server that stands by for targets.
+    fn pass_heard(&mut self, wait: Duration) {
+        self.pass(wait);
+        let (keeps, asks) = (Vec::new(), Vec::new());
+        self.submit(MgsRequest::KeepOwned { fsname: "a".into(), server: 9, keeps, asks }, Kind::Plain);
+    }
+
     /// Until a session works.
     fn settle(&mut self) {
         for _ in 0..40 {
-            self.pass(Duration::from_millis(250));
+            self.pass_heard(Duration::from_millis(250));
         }
     }
 }
@@ -204,7 +211,7 @@ fn with_somebody_gone() -> World {
     world.settle();
     world.renew();
     for _ in 0..10 {
-        world.pass(Duration::from_millis(500));
+        world.pass_heard(Duration::from_millis(500));
     }
     assert_eq!((world.lapsed(), world.mgs.ended_lease_count()), (vec![LIFE], 1));
     world
