@@ -162,16 +162,17 @@ impl Failover {
     #[cfg(test)]
     pub fn of_one(node: &Arc<Node>, label: Label, keeper: Box<dyn Keeper>) -> Arc<Failover> {
         let seen = Ownership { target: label.id, epoch: Epoch(0), owner: None, has_lapsed: false };
-        Failover::of_one_seen(node, label, keeper, seen)
+        Failover::of_one_seen(node, label, keeper, seen, None)
     }
 
-    /// The same for one of which that is known. Anybody is fenced at once.
+    /// The same for one of which that is known.
     #[cfg(test)]
     pub fn of_one_seen(
         node: &Arc<Node>,
         label: Label,
         keeper: Box<dyn Keeper>,
         seen: Ownership,
+        fence_command: Option<String>,
     ) -> Arc<Failover> {
         let me = TargetOwner { server: 1, nid: "here:1".to_owned(), host: "here".to_owned(), pid: 1 };
         let view = Mutex::new(View { seen: Some(seen), ..View::default() });
@@ -179,13 +180,20 @@ impl Failover {
             node: Arc::downgrade(node),
             keeper,
             me,
-            fence_command: None,
+            fence_command,
             coordinator: None,
             seats: vec![Seat { label, view, work: Mutex::default() }],
             takeovers: Takeovers::default(),
             confirmed: Mutex::default(),
             silence: Mutex::default(),
         })
+    }
+
+    /// One attempt at its first target, which no operator has asked for.
+    #[cfg(test)]
+    pub fn try_first(&self) -> Result<bool> {
+        let seat = self.seats.first().context("it has a target")?;
+        self.try_take(seat, 0, &lock(&seat.work), None)
     }
 
     #[cfg(test)]
@@ -389,10 +397,25 @@ impl Failover {
             }
             // Before anybody is fenced for it.
             self.check_storage(seat, seen.epoch)?;
+            if fenced.is_none() && !self.is_still_lapsed(seat, seen.epoch)? {
+                lock(&seat.view).alert = None;
+                return Ok(false);
+            }
             self.make_sure(seat, owner, seen.epoch, fenced.is_some())?;
         }
         self.take(seat, index, seen.epoch)?;
         Ok(true)
+    }
+
+    /// Whether that owner still does not renew its lease. What was seen may be long ago: this process stood still since, or has heard nothing.
+    fn is_still_lapsed(&self, seat: &Seat, epoch: Epoch) -> Result<bool> {
+        let answer = self.keeper.keep(&[], &[seat.label.id])?;
+        let Some(seen) = answer.into_iter().find(|seen| seen.target == seat.label.id) else {
+            bail!("{} has not said who owns it", self.keeper.name());
+        };
+        let is_lapsed = seen.has_lapsed && seen.epoch == epoch;
+        lock(&seat.view).seen = Some(seen);
+        Ok(is_lapsed)
     }
 
     /// That the owner can no longer write.

@@ -215,6 +215,8 @@ fn a_forced_end_does_not_wait_for_a_target_of_this_process_that_has_failed() {
 
 /// Gives nothing, and notes for which epochs it was asked.
 struct Gives {
+    /// Says this of the target; `None`: it is not heard.
+    says: Option<Ownership>,
     asked: Arc<Mutex<Vec<Epoch>>>,
     /// Where the storage says who owned it.
     owned: PathBuf,
@@ -222,7 +224,8 @@ struct Gives {
 
 impl Keeper for Gives {
     fn keep(&self, _: &[TargetId], _: &[TargetId]) -> Result<Vec<Ownership>, KeeperError> {
-        Ok(Vec::new())
+        let silent = || KeeperError::Silent("nothing comes back".to_owned());
+        self.says.clone().map(|said| vec![said]).ok_or_else(silent)
     }
 
     fn take(&self, target: TargetId, over: Epoch) -> Result<Epoch, KeeperError> {
@@ -257,27 +260,56 @@ impl Keeper for Gives {
     }
 }
 
-/// An OST that this process has owned, as another one owned it last; `stored`: what its storage says. -> What an operator's word for the
-/// epoch `said` leads to, and for which epochs the keeper was asked.
-fn confirmed(stored: Option<&str>, known: u64, said: u64) -> (String, Vec<Epoch>) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("ost");
-    target_dir::make(&path, TargetId::ost(0), "fs", &["127.0.0.1:7988".to_owned()]).unwrap();
-    std::fs::write(path.join("coordinator"), "gives\n").unwrap();
-    if let Some(stored) = stored {
-        std::fs::write(path.join("owned"), stored).unwrap();
+/// An OST that another server owned last, with this epoch. Whatever this process has seen of it, it is not renewed.
+struct Standby {
+    dir: tempfile::TempDir,
+    path: PathBuf,
+    label: Label,
+    seen: Ownership,
+}
+
+impl Standby {
+    /// `stored`: what its storage says.
+    fn new(stored: Option<&str>, known: u64) -> Standby {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ost");
+        target_dir::make(&path, TargetId::ost(0), "fs", &["127.0.0.1:7988".to_owned()]).unwrap();
+        std::fs::write(path.join("coordinator"), "gives\n").unwrap();
+        if let Some(stored) = stored {
+            std::fs::write(path.join("owned"), stored).unwrap();
+        }
+        let label = target_dir::peek(&path).unwrap();
+        let (nid, host) = ("there:1".to_owned(), "there".to_owned());
+        let owner = wire::TargetOwner { server: 2, nid, host, pid: 2 };
+        let seen = Ownership { target: label.id, epoch: Epoch(known), owner: Some(owner), has_lapsed: true };
+        Standby { dir, path, label, seen }
     }
-    let label = target_dir::peek(&path).unwrap();
-    let owner = wire::TargetOwner { server: 2, nid: "there:1".to_owned(), host: "there".to_owned(), pid: 2 };
-    let seen = Ownership { target: label.id, epoch: Epoch(known), owner: Some(owner), has_lapsed: true };
-    let (node, asked) = (node(1), Arc::default());
-    let gives = Gives { asked: Arc::clone(&asked), owned: path.join("owned") };
-    let failover = Failover::of_one_seen(&node, label, Box::new(gives), seen);
-    let before = names_and_bytes(&path);
-    let error = failover.confirm("fs-OST0000", Epoch(said)).unwrap().unwrap_err();
+
+    /// -> What `act` leads to, and for which epochs the keeper was asked.
+    fn with_failover<T>(
+        &self,
+        says: Option<Ownership>,
+        fence_command: Option<String>,
+        act: impl FnOnce(&Failover) -> T,
+    ) -> (T, Vec<Epoch>) {
+        let (node, asked) = (node(1), Arc::default());
+        let gives = Gives { says, asked: Arc::clone(&asked), owned: self.path.join("owned") };
+        let (label, seen) = (self.label.clone(), self.seen.clone());
+        let failover = Failover::of_one_seen(&node, label, Box::new(gives), seen, fence_command);
+        let done = act(&failover);
+        let asked = lock(&asked).clone();
+        (done, asked)
+    }
+}
+
+/// What an operator's word for the epoch `said` leads to, and for which epochs the keeper was asked.
+fn confirmed(stored: Option<&str>, known: u64, said: u64) -> (String, Vec<Epoch>) {
+    let standby = Standby::new(stored, known);
+    let before = names_and_bytes(&standby.path);
+    let confirm = |failover: &Failover| failover.confirm("fs-OST0000", Epoch(said)).unwrap().unwrap_err();
+    let (error, asked) = standby.with_failover(None, None, confirm);
     // Whoever was given that epoch instead may write to another half of a mirror.
-    assert!(before == names_and_bytes(&path), "something is left of an ownership that was not given");
-    let asked = lock(&asked).clone();
+    assert!(before == names_and_bytes(&standby.path), "something is left of an ownership that was not given");
     (format!("{error:#}"), asked)
 }
 
@@ -307,4 +339,32 @@ fn storage_that_the_last_owner_did_not_write_to_is_not_served() {
     assert_eq!(confirmed(Some("what"), 4, 4).1, [], "damaged");
     // Of before there was such a file.
     assert_eq!(confirmed(None, 4, 4).1, [Epoch(4)]);
+}
+
+/// It had been told so before it was cut off, and went on fencing the owner each time that this came back.
+#[test]
+fn nobody_is_fenced_for_what_was_seen_and_is_not_so_any_more() {
+    let standby = Standby::new(Some("4\n"), 4);
+    let fenced = standby.dir.path().join("fenced");
+    let attempt = |says: Option<Ownership>| {
+        let command = Some(format!("touch '{}'", fenced.display()));
+        standby.with_failover(says, command, |failover| failover.try_first())
+    };
+    let (result, asked) = attempt(None);
+    assert!(!fenced.exists() && asked.is_empty());
+    assert_eq!(result.unwrap_err().to_string(), "nothing comes back", "an operator is told");
+    let lapsed = || standby.seen.clone();
+    for (says, why) in [
+        (Ownership { has_lapsed: false, ..lapsed() }, "it renews its lease again"),
+        (Ownership { epoch: Epoch(5), ..lapsed() }, "it is another owner"),
+        (Ownership { owner: None, has_lapsed: false, ..lapsed() }, "it has left"),
+    ] {
+        let (result, asked) = attempt(Some(says));
+        assert!(!result.unwrap(), "{why}");
+        assert!(!fenced.exists() && asked.is_empty(), "{why}");
+    }
+    let (result, asked) = attempt(Some(lapsed()));
+    assert!(result.is_err(), "the keeper gives nothing");
+    assert!(fenced.exists());
+    assert_eq!(asked, [Epoch(4)]);
 }
