@@ -167,6 +167,9 @@ pub struct DneModel {
     /// Checkpoints, at most
     #[arg(long, requires = "scenario", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub checkpoints: u8,
+    /// Copies of what MDTs say of prepares, at most
+    #[arg(long, requires = "scenario", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub copies: u8,
     /// States of each program that are looked at, at most
     #[arg(long, requires = "scenario", default_value_t = 5_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub states: u32,

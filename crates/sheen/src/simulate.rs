@@ -116,9 +116,9 @@ fn run_dne_model(arguments: &Sim, thread_count: usize) -> anyhow::Result<()> {
             )
         }
     };
-    let DneModel { crashes, deaths, checkpoints, states, .. } = arguments.model;
-    let bounds =
-        Bounds { crashes, deaths, checkpoints, weak: Bounds::ALL_MDTS, state_count_max: states as usize };
+    let DneModel { crashes, deaths, checkpoints, copies, states, .. } = arguments.model;
+    let state_count_max = states as usize;
+    let bounds = Bounds { crashes, deaths, checkpoints, copies, weak: Bounds::ALL_MDTS, state_count_max };
     if !dne_model::print(&dne_model::Request { story, bounds, without, thread_count }) {
         bail!("a state of the model must not be, or a rule is not missed");
     }

@@ -83,6 +83,31 @@ fn a_prepare_and_its_decision_that_come_again_are_not_executed_again() {
     world.check_consistent();
 }
 
+/// The participant has executed it, and the coordinator has not heard so. (Found by the model of operations over several MDTs.)
+#[test]
+fn a_prepare_that_comes_again_before_its_execution_is_heard_of_is_not_executed_again() {
+    let mut world = World::new(2, 2);
+    let (home, file) = with_two_names(&mut world, 1);
+    world.mkfile(Fid::ROOT, "f");
+    leave_open(&mut world, home, 1);
+    world.copied = Some((0, 1));
+    world.servers[0].is_synced = false;
+    world.start(0, 0, rename((Fid::ROOT, "f"), (Fid::ROOT, "taken"), 0));
+    assert_eq!(prepare_count(&world, 1), 1);
+    world.held = Some((1, 0));
+    world.servers[0].is_synced = true;
+    world.run();
+    assert_eq!(prepare_count(&world, 1), 0);
+    assert_eq!(world.arrive_again(is_prepare), 1);
+    world.pass_seconds(5);
+    assert!(!world.servers[0].mds.is_quiet(), "it waits for the answer");
+    assert_eq!(world.getattr(1, file).map(|attr| attr.link_count), Ok(1));
+    world.let_go();
+    world.pass_seconds(5);
+    assert_eq!(world.lookup(1, home, "kept"), Some(file));
+    world.check_consistent();
+}
+
 /// An attempt that was given up froze for a second what it was about.
 #[test]
 fn a_prepare_that_comes_after_its_attempt_was_given_up_prepares_nothing() {

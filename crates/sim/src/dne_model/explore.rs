@@ -12,6 +12,8 @@ pub struct Bounds {
     pub crashes: u8,
     pub deaths: u8,
     pub checkpoints: u8,
+    /// Of prepares and of what is decided about them.
+    pub copies: u8,
     /// MDTs that can lose power, as a set of bits.
     pub weak: u8,
     pub state_count_max: usize,
@@ -31,7 +33,7 @@ impl Model for Bounded<'_> {
     type Event = Event;
 
     fn begin(&self) -> State {
-        self.machine.begin(self.bounds.crashes, self.bounds.deaths, self.bounds.checkpoints)
+        self.machine.begin(&self.bounds)
     }
 
     fn next(&self, state: &State) -> Vec<(Event, State)> {
@@ -107,6 +109,14 @@ impl Machine<'_> {
             Event::Crash { mdt, kept } => {
                 let lost = state.mdts[mdt].log.len() - kept;
                 format!("MDT{mdt} LOSES POWER, and {lost} records with it")
+            }
+            Event::Copy { from, to, place } => {
+                let what = self.describe_message(&state.calls[from][to][place].what);
+                format!("COPIED on its way from MDT{from} to MDT{to}: {what}")
+            }
+            Event::CopyArrives { place } => {
+                let (from, to, what) = &state.copies[place];
+                format!("MDT{to} gets a COPY from MDT{from}: {}", self.describe_message(what))
             }
             Event::Die { client } => format!("client {client} IS GONE"),
         }

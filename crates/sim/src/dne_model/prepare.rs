@@ -60,6 +60,9 @@ impl Machine<'_> {
         let waits = self.rules.has(Rule::PreparesAnswerDurable);
         let give_way = Some((Answer::Refused(Refusal::GiveWay), false));
         let of = &state.mdts[mdt];
+        if self.rules.has(Rule::DecidedIsRemembered) && of.decided_here.contains(&id) {
+            return give_way;
+        }
         if of.frozen.contains(&id) {
             return Some((Answer::Done, waits));
         }
@@ -211,6 +214,9 @@ impl Machine<'_> {
     }
 
     pub fn execute_decision(&self, state: &mut State, mdt: usize, id: Id, is_commit: bool) {
+        if state.can_be_copied(mdt, id) {
+            state.mdts[mdt].decided_here.push(id);
+        }
         let of = &mut state.mdts[mdt];
         if !of.frozen.contains(&id) {
             return;
@@ -247,8 +253,10 @@ impl Machine<'_> {
         if !coordinator.is_up() || !state.mdts[mdt].frozen.contains(&id) {
             return false;
         }
+        // To who has executed it what it has prepared is a copy.
+        let is_awaited = !coordinator.decided.iter().any(|(of, done)| *of == id && done & (1 << mdt) != 0);
         let decision = coordinator.rows.decisions().find(|(found, _)| *found == id);
-        if let Some((_, work)) = decision {
+        if let Some((_, work)) = decision.filter(|_| is_awaited) {
             let is_durable = coordinator.durable.has(&Row::Decision { id, work });
             if is_durable {
                 self.execute_decision(state, mdt, id, true);

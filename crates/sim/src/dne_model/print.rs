@@ -35,9 +35,9 @@ pub fn print(request: &Request) -> bool {
             seen.to_row(&format!("{:<30} {:>7}", story.name, if rules.has_witness { "yes" } else { "no" })),
         )
     });
-    let Bounds { crashes, deaths, checkpoints, .. } = request.bounds;
+    let Bounds { crashes, deaths, checkpoints, copies, .. } = request.bounds;
     println!(
-        "{} states, with {crashes} power failures, {deaths} clients gone and {checkpoints} checkpoints at most",
+        "{} states, with {crashes} power failures, {deaths} clients gone, {checkpoints} checkpoints and {copies} copies at most",
         states.into_inner()
     );
     if request.story.is_some() { is_well } else { print_without(&Rule::ALL, request) && is_well }

@@ -20,10 +20,13 @@ impl Machine<'_> {
         of.held.clear();
         of.decided.clear();
         of.frozen.clear();
+        of.decided_here.clear();
         of.kept.clear();
         (of.asked, of.refused, of.is_taken_back) = (0, 0, true);
         of.outgoing = [Outgoing::new(mdt); MDT_COUNT];
         of.released_to = std::array::from_fn(Id::before_all);
+        // The sessions are others now.
+        state.copies.retain(|(from, to, _)| usize::from(*from) != mdt && usize::from(*to) != mdt);
         for other in 0..MDT_COUNT {
             state.calls[mdt][other].clear();
             // Who was not answered says it again.

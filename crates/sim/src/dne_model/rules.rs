@@ -41,6 +41,8 @@ pub enum Rule {
     UndecidedInRecovery,
     /// Nor is what is just being prepared.
     UnderWayIsNotVoid,
+    /// What was decided is not prepared again by a copy.
+    DecidedIsRemembered,
     /// What is shown to others was heard by its caller, or is durable.
     HeardFirst,
     /// Replays that touch the same keep their order.
@@ -58,7 +60,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Rule; 26] = [
+    pub const ALL: [Rule; 27] = [
         Rule::PartsLeaveDurable,
         Rule::DecisionsLeaveDurable,
         Rule::PreparesAnswerDurable,
@@ -78,6 +80,7 @@ impl Rule {
         Rule::ReplacedAtOnce,
         Rule::UndecidedInRecovery,
         Rule::UnderWayIsNotVoid,
+        Rule::DecidedIsRemembered,
         Rule::HeardFirst,
         Rule::ReplaysInOrder,
         Rule::MetIsNamed,

@@ -228,6 +228,8 @@ pub struct Mdt {
     pub decided: Vec<(Id, u8)>,
     /// What was prepared by this incarnation or found again: whoever looks at it waits.
     pub frozen: Vec<Id>,
+    /// What was prepared here and is decided, as far as a copy of it can still come.
+    pub decided_here: Vec<Id>,
     /// Given back by participants.
     pub kept: Vec<Work>,
     /// MDTs that were asked for that.
@@ -257,6 +259,7 @@ impl Mdt {
             flows: Vec::new(),
             decided: Vec::new(),
             frozen: Vec::new(),
+            decided_here: Vec::new(),
             kept: Vec::new(),
             asked: 0,
             is_taken_back: true,
@@ -374,6 +377,9 @@ pub struct State {
     pub crashes_left: u8,
     pub deaths_left: u8,
     pub checkpoints_left: u8,
+    pub copies_left: u8,
+    /// Of messages from the one to the other, which may arrive at any time.
+    pub copies: Vec<(u8, u8, What)>,
     /// Calls of which their client can have been told that they are durable.
     pub synced: u16,
     /// Calls that a living client was told of and that were then refused, since others have taken with them what they were built on.
@@ -421,8 +427,9 @@ impl State {
             of.flows.iter().for_each(|flow| see(&flow.id));
             of.outgoing.iter().for_each(|outgoing| see(&outgoing.last));
         }
-        for call in self.calls.iter().flatten().flatten() {
-            match &call.what {
+        let calls = self.calls.iter().flatten().flatten().map(|call| &call.what);
+        for what in calls.chain(self.copies.iter().map(|(_, _, what)| what)) {
+            match what {
                 What::Prepare { id, .. } | What::Decide { id, .. } | What::Release { up_to: id, .. } => {
                     see(id)
                 }
@@ -446,6 +453,15 @@ impl State {
         let number = used.range(..FIRST_PREPARE).last().map_or(1, |number| number + 1);
         assert!(number < FIRST_PREPARE, "a program makes few directories");
         Id { mdt: mdt as u8, epoch: self.mdts[mdt].epoch, number }
+    }
+
+    /// Whether a copy of its prepare is on its way to this MDT, or may be made.
+    pub fn can_be_copied(&self, mdt: usize, id: Id) -> bool {
+        let is_its = |what: &What| matches!(what, What::Prepare { id: of, .. } if *of == id);
+        let mut copies = self.copies.iter().filter(|(_, to, _)| usize::from(*to) == mdt);
+        let mut calls = self.calls.iter().flat_map(|to| &to[mdt]);
+        copies.any(|(_, _, what)| is_its(what))
+            || self.copies_left > 0 && calls.any(|call| is_its(&call.what))
     }
 
     pub fn send(&mut self, from: usize, to: usize, what: What) {

@@ -1,5 +1,6 @@
 //! What can happen next in a state.
 
+use super::explore::Bounds;
 use super::rules::{Rule, Rules};
 use super::state::{Batch, Client, Flow, Held, Id, Mdt, Mdts, Phase, Row, State, Told};
 use super::stories::Story;
@@ -74,6 +75,16 @@ pub enum Event {
         mdt: usize,
         kept: usize,
     },
+    /// A message that is about a prepare is copied on its way.
+    Copy {
+        from: usize,
+        to: usize,
+        place: usize,
+    },
+    /// Its answer is heard by nobody.
+    CopyArrives {
+        place: usize,
+    },
     Die {
         client: usize,
     },
@@ -82,7 +93,8 @@ pub enum Event {
 impl Event {
     /// Nobody may count on it, or be helped by it.
     pub fn is_evil(self) -> bool {
-        matches!(self, Event::Crash { .. } | Event::Die { .. } | Event::BeginCheckpoint { .. })
+        use Event::{BeginCheckpoint, Copy, CopyArrives, Crash, Die};
+        matches!(self, Crash { .. } | Die { .. } | BeginCheckpoint { .. } | Copy { .. } | CopyArrives { .. })
     }
 }
 
@@ -105,7 +117,7 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    pub fn begin(&self, crashes: u8, deaths: u8, checkpoints: u8) -> State {
+    pub fn begin(&self, bounds: &Bounds) -> State {
         let rows = self.story.rows_at_first();
         let told = Client { is_alive: true, told: Vec::new(), reply: None };
         State {
@@ -113,9 +125,11 @@ impl Machine<'_> {
             calls: Default::default(),
             clients: vec![told; self.story.client_count()],
             attempts: vec![0; self.story.objects.len()],
-            crashes_left: crashes,
-            deaths_left: deaths,
-            checkpoints_left: checkpoints,
+            crashes_left: bounds.crashes,
+            deaths_left: bounds.deaths,
+            checkpoints_left: bounds.checkpoints,
+            copies_left: bounds.copies,
+            copies: Vec::new(),
             synced: 0,
             refused: 0,
             knowing: vec![0; self.story.calls.len()],
@@ -151,6 +165,9 @@ impl Machine<'_> {
             self.events_between(state, mdt, &mut events);
             self.events_of(state, mdt, &mut events);
         }
+        let arriving =
+            state.copies.iter().enumerate().filter(|(_, (_, to, _))| state.mdts[usize::from(*to)].is_up());
+        events.extend(arriving.map(|(place, _)| Event::CopyArrives { place }));
         if state.deaths_left > 0 {
             let living = state.clients.iter().enumerate().filter(|(_, of)| of.is_alive);
             events.extend(living.map(|(client, _)| Event::Die { client }));
@@ -171,6 +188,10 @@ impl Machine<'_> {
                 if self.has_gathered(state, from, to) {
                     events.push(Event::Gathered { from, to });
                 }
+            }
+            if state.copies_left > 0 {
+                let copied = calls.iter().enumerate().filter(|(_, call)| call.what.prepared().is_some());
+                events.extend(copied.map(|(place, _)| Event::Copy { from, to, place }));
             }
         }
     }
@@ -251,6 +272,13 @@ impl Machine<'_> {
                 self.crash(state, mdt, kept);
                 true
             }
+            Event::Copy { from, to, place } => {
+                state.copies_left -= 1;
+                let what = state.calls[from][to][place].what.clone();
+                state.copies.push((from as u8, to as u8, what));
+                true
+            }
+            Event::CopyArrives { place } => self.copy_arrives(state, place),
             Event::Die { client } => {
                 state.deaths_left -= 1;
                 state.clients[client].is_alive = false;
@@ -266,6 +294,13 @@ impl Machine<'_> {
             if state.mdts[mdt].is_up() {
                 self.send_decisions(state, mdt);
                 self.send_streams(state, mdt);
+            }
+            if !state.mdts[mdt].decided_here.is_empty() {
+                let mut decided = std::mem::take(&mut state.mdts[mdt].decided_here);
+                decided.retain(|id| state.can_be_copied(mdt, *id));
+                decided.sort_unstable();
+                decided.dedup();
+                state.mdts[mdt].decided_here = decided;
             }
         }
     }
@@ -596,6 +631,18 @@ impl Machine<'_> {
             (call.answer, call.waits) = (Some(answer), waits && has_unsynced);
         }
         true
+    }
+
+    fn copy_arrives(&self, state: &mut State, place: usize) -> bool {
+        let (_, to, what) = state.copies.remove(place);
+        let answer = match what {
+            What::Prepare { id, work, is_replay } => {
+                self.on_prepare(state, usize::from(to), id, work, is_replay)
+            }
+            What::Decide { id, is_commit } => self.on_decide(state, usize::from(to), id, is_commit),
+            _ => None,
+        };
+        answer.is_some()
     }
 
     fn answered(&self, state: &mut State, from: usize, to: usize, place: usize) {

@@ -230,6 +230,16 @@ pub enum What {
     Forget { epoch: u8 },
 }
 
+impl What {
+    /// The operation, if it is about one that is prepared.
+    pub fn prepared(&self) -> Option<Id> {
+        match self {
+            What::Prepare { id, .. } | What::Decide { id, .. } => Some(*id),
+            What::Hold { .. } | What::Release { .. } | What::Forget { .. } => None,
+        }
+    }
+}
+
 /// A part in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item {

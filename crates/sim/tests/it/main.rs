@@ -132,6 +132,7 @@ fn every_state_of_the_model_is_well_while_all_rules_are_kept() {
         crashes: 1,
         deaths: 1,
         checkpoints,
+        copies: 0,
         weak: Bounds::ALL_MDTS,
         state_count_max: 300_000,
     };
@@ -144,6 +145,24 @@ fn every_state_of_the_model_is_well_while_all_rules_are_kept() {
             assert!(seen.is_complete && seen.rest_count > 1, "{name}: {seen:?}");
             assert_eq!(seen.state_count, *state_count, "{name}, {checkpoints} checkpoints");
         }
+    }
+}
+
+/// Programs, power failures and copies of messages about prepares, and the states that they can come to.
+const COPIED_STATES: &[(&str, u8, u8, usize)] =
+    &[("rename-two", 1, 2, 91_382), ("rename-over", 0, 2, 46_495)];
+
+#[test]
+fn a_copy_of_a_prepare_or_of_its_decision_does_nothing_in_the_model() {
+    for (name, crashes, copies, state_count) in COPIED_STATES {
+        let story = dne_model::Story::named(name).expect("is a program");
+        let (crashes, copies) = (*crashes, *copies);
+        let weak = Bounds::ALL_MDTS;
+        let bounds = Bounds { crashes, deaths: 0, checkpoints: 0, copies, weak, state_count_max: 300_000 };
+        let seen = dne_model::explore(story, Rules::all(), bounds);
+        assert_eq!(seen.failure, None, "{name}");
+        assert!(seen.is_complete, "{name}: {seen:?}");
+        assert_eq!(seen.state_count, *state_count, "{name}");
     }
 }
 
