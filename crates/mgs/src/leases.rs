@@ -60,6 +60,8 @@ pub(crate) struct Leases {
     held: BTreeMap<ClientId, Lease>,
     /// Nothing is known from before.
     since: Time,
+    /// The same where nobody was heard only because nobody spoke, perhaps: this process has run from here on.
+    ran_since: Time,
     last_turn: Time,
     /// When something came from anybody.
     heard: Time,
@@ -78,6 +80,7 @@ impl Leases {
         Leases {
             held: BTreeMap::new(),
             since: now,
+            ran_since: now,
             last_turn: now,
             heard: now,
             looked_at: now,
@@ -113,6 +116,7 @@ impl Leases {
         let was_deaf = is_deaf || now.since(self.last_turn) > PAUSE_MAX;
         if was_deaf {
             self.since = now;
+            self.ran_since = now;
         }
         self.last_turn = now;
         was_deaf
@@ -181,9 +185,9 @@ impl Leases {
         waits.max().unwrap_or(Transno::ZERO)
     }
 
-    /// From when on it is known who renews.
-    pub fn since(&self) -> Time {
-        self.since
+    /// From when on this process has run, and could hear who renews something.
+    pub fn ran_since(&self) -> Time {
+        self.ran_since
     }
 
     /// While somebody has a lease, here or of an owner: turns show that this process runs.

@@ -322,7 +322,7 @@ impl<M: MetaStore> Mgs<M> {
     }
 
     fn ownerships(&self, now: Now, fsname: &str, targets: impl IntoIterator<Item = TargetId>) -> MgsReply {
-        let since = self.leases.since();
+        let since = self.leases.ran_since();
         let describe = |target| self.owners.describe(now.time, since, fsname, target);
         MgsReply::Ownerships(targets.into_iter().map(describe).collect())
     }
@@ -347,7 +347,7 @@ impl<M: MetaStore> Mgs<M> {
             return self.refuse(now, token, Status::Invalid);
         }
         self.owners.on_heard(now.time, FOUND_WITHIN);
-        let (nid, since) = (by.nid.clone(), self.leases.since());
+        let (nid, since) = (by.nid.clone(), self.leases.ran_since());
         // Nobody has to be registered before he takes his target the first time.
         let config = self.configs.get(&fsname);
         let find = |config: &ClusterConfig| config.targets.binary_search_by_key(&target, |known| known.id);

@@ -31,6 +31,14 @@ struct Owned {
     row: Row,
     /// When the lease ends, unless it is renewed.
     until: Time,
+    /// Nor is it counted as ended before: nobody could renew it.
+    spared_until: Time,
+}
+
+impl Owned {
+    fn new(row: Row, until: Time) -> Owned {
+        Owned { row, until, spared_until: until }
+    }
 }
 
 /// Why a target is not given.
@@ -57,7 +65,7 @@ impl Owners {
     /// If the store fails or a row is damaged.
     pub fn read(store: &dyn MetaStore, now: Time, grace: Duration) -> Result<Owners, StoreError> {
         let rows = row::read_named(store, OWNERS, decode)?.into_iter();
-        let owned = rows.map(|(name, row)| (name, Owned { row, until: now.after(grace) })).collect();
+        let owned = rows.map(|(name, row)| (name, Owned::new(row, now.after(grace)))).collect();
         Ok(Owners { owned, heard: now })
     }
 
@@ -67,14 +75,14 @@ impl Owners {
     }
 
     /// One of those servers is heard. If none was for a while, this one may only be the first to find the way back: whose lease held until
-    /// then is given so long from here on.
+    /// then is given so long from here on, once, or whoever falls silent now and then would keep a dead owner for ever.
     pub fn on_heard(&mut self, now: Time, grace: Duration) {
         let before = std::mem::replace(&mut self.heard, now);
         if now.since(before) <= PAUSE_MAX {
             return;
         }
         for owned in self.owned.values_mut().filter(|owned| owned.until > before) {
-            owned.until = owned.until.max(now.after(grace));
+            owned.spared_until = now.after(grace);
         }
     }
 
@@ -88,12 +96,13 @@ impl Owners {
         }
     }
 
-    /// `since`: from when on this process knows who renews.
+    /// `since`: from when on this process has run, and could hear who renews.
     pub fn describe(&self, now: Time, since: Time, fsname: &str, target: TargetId) -> Ownership {
         let Some(owned) = self.owned.get(&(fsname.to_owned(), target)) else {
             return Ownership { target, epoch: Epoch::default(), owner: None, has_lapsed: false };
         };
-        let has_lapsed = owned.row.owner.is_some() && owned.until <= now && now.since(since) >= LEASE;
+        let has_ended = owned.until <= now && owned.spared_until <= now;
+        let has_lapsed = owned.row.owner.is_some() && has_ended && now.since(since) >= LEASE;
         Ownership { target, epoch: owned.row.epoch, owner: owned.row.owner.clone(), has_lapsed }
     }
 
@@ -121,7 +130,7 @@ impl Owners {
         assert!(row.epoch > before.epoch, "an ownership has a higher epoch than the one before it");
         let mut batch = Batch::new();
         put(&mut batch, &name, &row);
-        self.owned.insert(name, Owned { row, until: now.after(LEASE) });
+        self.owned.insert(name, Owned::new(row, now.after(LEASE)));
         Ok(batch)
     }
 

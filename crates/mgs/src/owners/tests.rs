@@ -91,6 +91,14 @@ fn time_in_which_no_server_was_heard_counts_against_nobody_whose_lease_held() {
     assert!(has_lapsed(&owners, at(27_000)));
     owners.on_heard(at(60_000), grace);
     assert!(has_lapsed(&owners, at(60_000)), "it had ended before");
+
+    // Who is silent now and then spares nobody for ever.
+    take(&mut owners, at(100_000), 1, 1).unwrap();
+    let spared = (102_000..=200_000).step_by(2000).filter(|now| {
+        owners.on_heard(at(*now), grace);
+        !has_lapsed(&owners, at(*now))
+    });
+    assert_eq!(spared.last(), Some(114_000), "by the silence in which its lease ended, and by no later one");
 }
 
 #[test]

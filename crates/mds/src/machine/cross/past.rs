@@ -8,7 +8,7 @@ use wire::peer::OperationId;
 
 /// Copies of what is answered are dropped when their sender has said that it knows the answer, so this has to last only while an earlier
 /// request of that sender is open.
-const PAST_MAX: usize = 4096;
+const PAST_MAX: usize = 1 << 14;
 
 #[derive(Debug, Default)]
 pub(super) struct Past {
