@@ -33,7 +33,8 @@ pub(crate) fn check(
         let (Some(ost), Some(objects)) = (image.osts.get(&target.id.index), target.objects) else { continue };
         for (object, stat) in &ost.objects {
             let owner = image.owner(target.id.index, object);
-            if matches!(owner, Owner::Nobody) {
+            // What has no header has no checksums, and is told otherwise where that is damage.
+            if matches!(owner, Owner::Nobody) || !stat.has_begun {
                 continue;
             }
             // What is behind a cut is said already.

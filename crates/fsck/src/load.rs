@@ -406,7 +406,13 @@ impl Loader<'_, '_> {
 
     fn load_object(&mut self, ost: &mut Ost, objects: &dyn ObjectStore, object: ObjectId) {
         match objects.stat(&object) {
-            Ok(Some(stat)) => drop(ost.objects.insert(object, stat)),
+            Ok(Some(stat)) => {
+                ost.objects.insert(object, stat);
+                // Opened to be changed, as in a repair, a file without a header would get one, and checksums of whatever is there.
+                if !stat.has_begun {
+                    return;
+                }
+            }
             // Not any more.
             Ok(None) => return,
             Err(error) => {

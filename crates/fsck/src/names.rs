@@ -52,7 +52,12 @@ impl Checker<'_> {
         let is_name = check_name(name).is_ok();
         if !is_name || *position != name_hash(name) {
             let repair = self.to_its_place(place, dentry);
+            let is_moved = repair.is_safe();
             out.add(self.found(Kind::DentryMisplaced, called, "nobody finds it where it is", repair));
+            // What else is wrong with it is mended where it belongs: here that would put it back.
+            if is_moved {
+                return;
+            }
         }
         self.in_stripe(called, out);
         if let Some(dentry) = dentry {

@@ -136,6 +136,13 @@ const PLANTED: &[Planted] = &[
         let dentry = Dentry { fid: fid(0, FILE), file_type: FileType::Regular };
         put(mdt0(world), rows::DENTRIES, &misplaced_key(parent, b"f"), &rows::encode(&dentry));
     }),
+    // With a second damage, which is mended where the name belongs.
+    planted(Kind::DentryMisplaced, Repaired, |world| {
+        let parent = fid(0, DIRECTORY);
+        delete(mdt0(world), rows::DENTRIES, &rows::dentry_key(parent, b"f"));
+        let dentry = Dentry { fid: fid(0, FILE), file_type: FileType::Directory };
+        put(mdt0(world), rows::DENTRIES, &misplaced_key(parent, b"f"), &rows::encode(&dentry));
+    }),
     planted(Kind::DentryMisplaced, Left, |world| {
         let dentry = Dentry { fid: fid(0, FILE), file_type: FileType::Regular };
         put(mdt0(world), rows::DENTRIES, &misplaced_key(Fid::ROOT, b"a/b"), &rows::encode(&dentry));

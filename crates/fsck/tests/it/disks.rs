@@ -148,6 +148,38 @@ fn files_of_objects_that_were_cut_flipped_or_moved_are_found() {
     assert_eq!(found, [Kind::ObjectMissing], "{}", lines(&report));
 }
 
+/// A repair checks again and again with stores that it may change. Opened so, a file without a header got one, and checksums of whatever was there.
+#[test]
+fn an_object_that_has_lost_its_header_stays_lost_in_a_repair() {
+    let disks = Disks::new();
+    let object = ObjectId { fid: fid(0, FILE), component: 1, stripe: 0 };
+    let path = disks.file_of(0, &object);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[..4096 + 100].fill(0);
+    std::fs::write(&path, &bytes).unwrap();
+    let ids: Vec<TargetId> = disks.world.targets().iter().map(|target| target.id).collect();
+    let metas: Vec<MetaReader> =
+        ids.iter().map(|id| MetaReader::open(&disks.path(*id).join("meta"), 1 << 20).unwrap()).collect();
+    let open = |id: &TargetId| {
+        let options = ObjectOptions { no_sync: true, ..ObjectOptions::default() };
+        let is_ost = id.kind == base::TargetKind::Ost;
+        is_ost.then(|| ObjectDisk::open(&disks.path(*id).join("objects"), &options, Arc::new(|| ())).unwrap())
+    };
+    let objects: Vec<Option<ObjectDisk>> = ids.iter().map(open).collect();
+    let mut targets = Vec::new();
+    for ((id, meta), objects) in ids.iter().zip(&metas).zip(&objects) {
+        let objects = objects.as_ref().map(|objects| objects as &dyn ObjectStore);
+        targets.push(Target { id: *id, uuid: Some(uuid(*id)), meta: Some(meta), objects });
+    }
+    for _ in 0..2 {
+        let report = fsck::check(&targets, &options(), &mut |_| {});
+        let found: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
+        assert_eq!(found, [Kind::ObjectMissing], "{}", lines(&report));
+    }
+    objects.iter().flatten().for_each(ObjectDisk::close);
+    assert!(std::fs::read(&path).unwrap() == bytes, "the file was changed");
+}
+
 fn cut(path: &Path, byte_count: u64) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(byte_count).unwrap();
 }
