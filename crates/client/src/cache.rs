@@ -284,7 +284,11 @@ impl State {
         if attr.file_type == FileType::Directory {
             return !self.is_restless(attr.fid);
         }
+        // Whoever changes an inode takes back the locks on the children of directories of its own MDT.
         let is_listed = || {
+            if parent.mdt_index() != attr.fid.mdt_index() {
+                return false;
+            }
             let known = self.names.get(parent, name).filter(|known| known.fid() == Some(attr.fid));
             let lock = known.and_then(|known| known.listed_under());
             lock.is_some_and(|lock| self.has_children_lock(ChildrenLock { parent, lock }))

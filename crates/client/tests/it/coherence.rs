@@ -135,6 +135,41 @@ fn a_file_whose_owner_is_about_to_change_is_looked_up_each_time() {
     assert!(!after.entry_valid.is_zero());
 }
 
+/// The same where its directory was listed, which is on another MDT: a lock on that one's children says nothing of the file's owner.
+#[test]
+fn a_file_of_another_mdt_whose_owner_is_about_to_change_is_looked_up_each_time() {
+    let mut world = World::new(2, 1, 2);
+    let make = Call::MkdirOn { parent: TOP, name: b"d".into(), mode: 0o755, umask: 0, mdt_index: 1 };
+    assert_eq!(world.call(1, make), Ok(Answer::Done));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    let file = world.create(1, TOP, "f");
+    world.release(1, file);
+    let (name, new_name) = (b"f".to_vec(), b"f".to_vec());
+    let rename = Call::Rename { parent: TOP, name, new_parent: there, new_name, flags: 0 };
+    assert_eq!(world.call(1, rename), Ok(Answer::Done));
+    world.pass(Duration::from_secs(3));
+    let dir = world.lookup(0, TOP, "d").expect("it was made").node;
+    let Ok(Answer::Opened { fh, .. }) = world.call(0, Call::Opendir { node: dir, flags: 0 }) else {
+        panic!("it cannot be opened")
+    };
+    let list = Call::Readdir { node: dir, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
+    assert!(world.call(0, list).is_ok());
+    assert!(world.lookup(0, dir, "f").is_ok_and(|found| !found.entry_valid.is_zero()));
+    world.mounts[0].is_kernel_stuck = true;
+    let set = SetattrCall { uid: Some(1000), ..Default::default() };
+    let changing = world.begin(1, Call::Setattr { node: file.0, set });
+    assert!(!world.is_answered(1, changing), "it waits for what the kernel of the other mount was told");
+    let before = world.lookup(0, dir, "f").expect("it is there");
+    assert_eq!(before.attr.map(|attr| attr.uid), Some(0));
+    assert!(before.entry_valid.is_zero(), "its owner would be believed with it");
+    world.mounts[0].is_kernel_stuck = false;
+    for (id, _) in std::mem::take(&mut world.mounts[0].stuck) {
+        world.input(0, Input::Notified(id, NotifyResult::Ok));
+    }
+    assert!(world.finish(1, changing).is_ok());
+    assert_eq!(world.lookup(0, dir, "f").map(|found| found.attr.map(|attr| attr.uid)), Ok(Some(1000)));
+}
+
 /// The kernel made neither of them itself.
 #[test]
 fn what_lfs_changes_of_a_directory_is_asked_for_again() {
