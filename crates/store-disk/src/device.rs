@@ -77,6 +77,11 @@ pub(crate) fn is_lost(errno: i32) -> bool {
     [libc::EIO, libc::EROFS, libc::EUCLEAN, libc::ENODEV, libc::ENXIO].contains(&errno)
 }
 
+/// Whether there was no room: of the device, or of what the user of the target may use.
+pub(crate) fn is_full(errno: i32) -> bool {
+    [libc::ENOSPC, libc::EDQUOT].contains(&errno)
+}
+
 /// Whether nothing could be opened for want of descriptors or memory, which passes.
 pub(crate) fn is_out_of_descriptors(errno: i32) -> bool {
     [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&errno)

@@ -237,7 +237,7 @@ impl TargetDirectory {
     /// # Errors
     /// As `set_served`, but for a full device.
     pub fn set_served_beside(&self, disk: &MetaDisk) -> Result<bool, DirectoryError> {
-        let is_full = |marked: &Result<(), DirectoryError>| matches!(marked, Err(DirectoryError::Io { source, .. }) if device::errno(source) == libc::ENOSPC);
+        let is_full = |marked: &Result<(), DirectoryError>| matches!(marked, Err(DirectoryError::Io { source, .. }) if device::is_full(device::errno(source)));
         let mut marked = self.set_served();
         if is_full(&marked) && disk.release_ballast() {
             marked = self.set_served();

@@ -467,7 +467,7 @@ const NOT_AS_WRITTEN: StoreError = StoreError::CorruptIndex { what: "a page is n
 
 fn as_store_error(error: &redb::Error) -> StoreError {
     match error {
-        redb::Error::Io(source) if device::errno(source) == libc::ENOSPC => StoreError::NoSpace,
+        redb::Error::Io(source) if device::is_full(device::errno(source)) => StoreError::NoSpace,
         redb::Error::Io(source) if is_damage(source) => {
             StoreError::CorruptIndex { what: "a block of it is cut off or fails its checksum" }
         }
@@ -541,7 +541,8 @@ impl Base for RedbBase {
         let written = {
             let opened = self.read_opened();
             let Some(opened) = opened.as_ref() else {
-                return Err(StoreError::CorruptIndex { what: "it was closed by a failed read" });
+                // By an error of another reader since. That says nothing about what is in it.
+                return Err(StoreError::Device { operation: "open the index again", errno: libc::EIO });
             };
             contain(|| {
                 let is_done = self.write_checkpoint(opened, rows, covered, keep_going)?;

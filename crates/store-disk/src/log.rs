@@ -87,7 +87,7 @@ impl AppendError {
     /// Of what has not become a segment.
     fn of(error: io::Error) -> AppendError {
         match device::errno(&error) {
-            libc::ENOSPC => AppendError::NoSpace,
+            errno if device::is_full(errno) => AppendError::NoSpace,
             errno if device::is_out_of_descriptors(errno) => AppendError::NoDescriptor(error),
             _ => AppendError::Failed(error),
         }
@@ -217,7 +217,7 @@ impl Log {
             }
             // A file system that copies on write can be full in spite of the preallocation. What was written of the
             // group is overwritten by the next one.
-            Err((_, error)) if device::errno(&error) == libc::ENOSPC => Err(AppendError::NoSpace),
+            Err((_, error)) if device::is_full(device::errno(&error)) => Err(AppendError::NoSpace),
             Err((_, error)) => Err(AppendError::Failed(error)),
         }
     }
@@ -309,7 +309,7 @@ pub(crate) fn create_segment(
         syncing.sync_directory(directory)
     };
     let mut prepared = prepare();
-    if matches!(&prepared, Err(error) if device::errno(error) == libc::ENOSPC) && ballast.release() {
+    if matches!(&prepared, Err(error) if device::is_full(device::errno(error))) && ballast.release() {
         prepared = prepare();
     }
     match prepared {

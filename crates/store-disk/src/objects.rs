@@ -345,7 +345,7 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && create => Ok(None),
             Err(error) => match device::errno(&error) {
-                libc::ENOSPC | libc::EDQUOT => Err(StoreError::NoSpace),
+                errno if device::is_full(errno) => Err(StoreError::NoSpace),
                 errno if create && device::is_lost(errno) => {
                     Err(StoreError::Poisoned { operation: "make an object", errno })
                 }
@@ -579,7 +579,7 @@ impl ObjectStore for ObjectDisk {
                 Ok(()) => Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
                 Err(error) => match device::errno(&error) {
-                    libc::ENOSPC | libc::EDQUOT => Err(StoreError::NoSpace),
+                    errno if device::is_full(errno) => Err(StoreError::NoSpace),
                     errno if device::is_lost(errno) => Err(shared.poison("rename an object", &error)),
                     _ => Err(device::failed("rename an object")(error)),
                 },

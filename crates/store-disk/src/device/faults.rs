@@ -14,6 +14,7 @@ enum Call {
     Sync,
     SyncFileSystem,
     Allocate,
+    AllocateWithin,
     Clear,
     SetLength,
 }
@@ -52,6 +53,11 @@ pub fn fail_file_system_syncs_below(path: &Path) {
 /// From now on no file below this directory gets room.
 pub fn fail_allocations_below(path: &Path) {
     fail(Call::Allocate, path);
+}
+
+/// From now on no file below this directory gets room, since its user may not use more.
+pub fn refuse_allocations_below(path: &Path) {
+    fail(Call::AllocateWithin, path);
 }
 
 /// From now on no fallocate(2) that clears a part of a file below this directory comes further than to the block in its
@@ -124,5 +130,6 @@ pub(super) fn check_set_length(file: &File) -> io::Result<()> {
 }
 
 pub(super) fn check_allocate(file: &File) -> io::Result<()> {
+    check(Call::AllocateWithin, file).map_err(|_| io::Error::from_raw_os_error(libc::EDQUOT))?;
     check(Call::Allocate, file)
 }

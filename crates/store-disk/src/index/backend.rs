@@ -309,7 +309,7 @@ impl ChecksummedFile {
     /// The full device is not the end while there is ballast.
     fn write_stored(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
         match device::write_all(&self.file, data, offset_bytes) {
-            Err((_, error)) if device::errno(&error) == libc::ENOSPC && self.ballast.release() => {
+            Err((_, error)) if device::is_full(device::errno(&error)) && self.ballast.release() => {
                 device::write_all(&self.file, data, offset_bytes).map_err(|(_, error)| error)
             }
             written => written.map_err(|(_, error)| error),

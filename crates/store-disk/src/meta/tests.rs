@@ -192,6 +192,27 @@ fn a_checkpoint_into_a_base_that_an_error_closed_keeps_the_seed_of_the_log() {
     store.close();
 }
 
+/// It goes on when somebody has removed something, or has been given more.
+#[test]
+fn a_quota_that_is_used_up_is_a_full_device_and_not_a_lost_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: Some(1 << 20), ..Options::default() };
+    MetaDisk::create(dir.path(), &options).unwrap();
+    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let big = |t: u64| put_bytes(&store, t, 60_000);
+    // No checkpoint gives a segment back.
+    let checkpoint = lock(&store.shared.checkpointer.pending);
+    faults::refuse_allocations_below(dir.path());
+    let applied_count = (1..1000).take_while(|t| big(*t).is_ok()).count() as u64;
+    assert!((2..999).contains(&applied_count), "{applied_count}");
+    assert_eq!(big(applied_count + 1), Err(StoreError::NoSpace));
+    assert!(!store.pressure().poisoned);
+    faults::mend(dir.path());
+    drop(checkpoint);
+    big(applied_count + 1).unwrap();
+    store.close();
+}
+
 /// Who has too many connections for a while has no damaged device.
 #[test]
 fn a_log_that_finds_no_descriptor_for_a_segment_goes_on_when_there_is_one() {

@@ -201,7 +201,7 @@ impl ObjectFile {
 
     fn error(&self, operation: &'static str, error: &io::Error, offset_bytes: u64) -> StoreError {
         match errno(error) {
-            libc::ENOSPC | libc::EDQUOT => StoreError::NoSpace,
+            errno if device::is_full(errno) => StoreError::NoSpace,
             libc::EFBIG | libc::EOVERFLOW => StoreError::TooBig { offset_bytes },
             errno => StoreError::Device { operation, errno },
         }
