@@ -373,7 +373,10 @@ pub fn answers_elsewhere(pid: u32) -> Option<PathBuf> {
 /// # Errors
 /// It cannot be made, or somebody else has made it: in /tmp anybody may, and would then see and answer what is asked there.
 pub fn make_run_dir() -> Result<PathBuf> {
-    let dir = run_dir();
+    make_run_dir_for(sys::uid(), run_dir())
+}
+
+fn make_run_dir_for(user: u32, dir: PathBuf) -> Result<PathBuf> {
     let byte_count = dir.as_os_str().len();
     if byte_count > DIR_BYTES_MAX {
         bail!(
@@ -391,7 +394,7 @@ pub fn make_run_dir() -> Result<PathBuf> {
             dir.display()
         );
     }
-    if !is_trusted(&dir) {
+    if !is_trusted_by(user, &dir) {
         bail!(
             "{} belongs to somebody else; say with SHEEN_RUN where control sockets shall be",
             dir.display()
@@ -400,9 +403,33 @@ pub fn make_run_dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Whether nobody but us and root has put there what is in it. (Root looks at what users have.)
+/// The directory of the logs for which nobody has named a place, made when it is not there.
+///
+/// # Errors
+/// As of the directory of the sockets: where somebody else can make links, what is logged is written to any file of this user.
+pub fn make_log_dir() -> Result<PathBuf> {
+    make_log_dir_for(sys::uid(), run_dir())
+}
+
+fn make_log_dir_for(user: u32, run_dir: PathBuf) -> Result<PathBuf> {
+    let dir = make_run_dir_for(user, run_dir)?.join("log");
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir);
+    made.with_context(|| {
+        format!("cannot make {} for logs; say with --log where one shall be", dir.display())
+    })?;
+    if !is_trusted_by(user, &dir) {
+        bail!("{} belongs to somebody else; say with --log where the log shall be", dir.display());
+    }
+    Ok(dir)
+}
+
+/// Whether nobody but us and root has put there what is in it.
 fn is_trusted(dir: &Path) -> bool {
-    let user = sys::uid();
+    is_trusted_by(sys::uid(), dir)
+}
+
+/// (Root looks at what users have.)
+fn is_trusted_by(user: u32, dir: &Path) -> bool {
     // Of a link, who has put it there.
     user == 0 || fs::symlink_metadata(dir).is_ok_and(|metadata| metadata.uid() == user || metadata.uid() == 0)
 }

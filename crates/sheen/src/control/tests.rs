@@ -172,3 +172,27 @@ fn nobody_else_answers_for_a_user() {
         assert!(!is_only_of(&dir, 7), "another user has made it");
     }
 }
+
+/// In /tmp anybody can have made the directory of a user, with links to that user's files under the names of logs.
+#[test]
+fn no_log_is_made_where_somebody_else_can_have_put_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, stranger) = (sys::uid(), 4711);
+    let is_root = ours == 0;
+    let run_dir = dir.path().join("run");
+    fs::create_dir(&run_dir).unwrap();
+    let made = |user| make_log_dir_for(user, run_dir.clone());
+    if is_root {
+        std::os::unix::fs::chown(&run_dir, Some(stranger), None).unwrap();
+    }
+    let error = made(stranger + 1).unwrap_err().to_string();
+    assert!(error.contains("belongs to somebody else; say with SHEEN_RUN"), "{error}");
+    assert!(!run_dir.join("log").exists(), "nothing was made there");
+    assert_eq!(made(if is_root { stranger } else { ours }).unwrap(), run_dir.join("log"));
+    if is_root {
+        std::os::unix::fs::chown(&run_dir, Some(0), None).unwrap();
+        std::os::unix::fs::chown(run_dir.join("log"), Some(stranger), None).unwrap();
+        let error = made(stranger + 1).unwrap_err().to_string();
+        assert!(error.contains("log belongs to somebody else; say with --log"), "{error}");
+    }
+}

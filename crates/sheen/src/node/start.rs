@@ -32,6 +32,8 @@ const RECOVERING_INTERVAL: Duration = Duration::from_millis(200);
 const ATTEMPT_LIMIT: Duration = CONFIG_TIMEOUT;
 /// The longest wait between two attempts to mount is two to this power, in seconds.
 const RETRY_SHIFT_MAX: u32 = 5;
+/// How the name of a log begins for which nobody has named a place.
+const UNNAMED_LOG: &str = "mount-";
 /// More are hardly busy at a time: what they do for one target they do one after the other.
 const HELPERS_MAX: usize = 8;
 
@@ -90,7 +92,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
     }
     let log = match &arguments.background.log {
         Some(log) => log.clone(),
-        None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
+        None => control::make_log_dir()?.join(format!("{UNNAMED_LOG}{}.log", std::process::id())),
     };
     let name = is_from_initrd.then_some(daemon::ROOT_SERVER_NAME);
     retry(choices.retry_count, || daemon::start_as(name, &again, &log, None)?.wait("the mount").map(drop))

@@ -134,7 +134,7 @@ pub(super) fn not_root(context: &Context) -> Result<()> {
     user.sheen(&["down"]).map(drop)
 }
 
-/// Control sockets do not go where somebody else could answer in their place.
+/// Control sockets do not go where somebody else could answer in their place, nor logs where links of somebody else could be.
 pub(super) fn foreign_run_directory(context: &Context) -> Result<()> {
     context.skip_if_local()?;
     let user = User::new(context)?;
@@ -150,7 +150,14 @@ pub(super) fn foreign_run_directory(context: &Context) -> Result<()> {
     let said = user.say(command)?;
     println!("{}", said.errors.trim_end());
     expect(!said.is_success() && said.errors.contains("somebody else"), &format!("said: {}", said.errors))?;
-    expect_eq(names(&run)?, Vec::<String>::new(), "what is in the directory")
+    expect_eq(names(&run)?, Vec::<String>::new(), "what is in the directory")?;
+    fs::create_dir(user.path("point"))?;
+    let mut command = user.command(&user.path("sheen-program"));
+    command.args(["mount", "127.0.0.1@tcp:/nosuch", "point"]).env("SHEEN_RUN", &run);
+    let said = user.say(command)?;
+    println!("{}", said.errors.trim_end());
+    expect(!said.is_success() && said.errors.contains("somebody else"), &format!("said: {}", said.errors))?;
+    expect_eq(names(&run)?, Vec::<String>::new(), "what is in the directory after a mount")
 }
 
 /// Without the program that mounts for others, one line says what is missing.
