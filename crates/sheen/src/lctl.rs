@@ -254,7 +254,9 @@ fn set(
     let ask = Ask::SetParam { pattern, value, is_permanent, is_deleted };
     let (found, refused) = match is_permanent {
         true => ask_file_systems(here, &ask),
-        false => (ask_these(here, &ask)?, Vec::new()),
+        false => set_in_each(here.iter().map(|process| process.pid), &setting.pattern, &ask, |pid, ask| {
+            Ok(control::ask_if_alive(pid, ask)?.unwrap_or_default().params)
+        }),
     };
     if found.is_empty() && refused.is_empty() {
         return nobody_has(here, &setting.pattern);
@@ -268,7 +270,37 @@ fn set(
     judge(refused, is_done, is_deleted, |line| say::note(line))
 }
 
-/// Of several file systems those that have not done what others have, or nobody has. What is to be taken out need not have been in all.
+/// Sets in each process what that has of the pattern. One that has nothing of it, since it is of another version, refuses
+/// nothing, unless nobody has it.
+fn set_in_each(
+    pids: impl Iterator<Item = u32>,
+    pattern: &str,
+    set: &Ask,
+    ask: impl Fn(u32, &Ask) -> Result<Vec<(String, String)>>,
+) -> (Vec<(String, String)>, Vec<Refusal>) {
+    let list = Ask::ListParam { pattern: pattern.to_owned(), is_recursive: false };
+    let (mut found, mut refused, mut ignorant) = (Vec::new(), Vec::new(), Vec::new());
+    for pid in pids {
+        match ask(pid, set) {
+            Ok(params) => found.extend(params),
+            Err(error) => {
+                let has_it =
+                    control::is_silence(&error) || ask(pid, &list).is_ok_and(|known| !known.is_empty());
+                let refusals = if has_it { &mut refused } else { &mut ignorant };
+                refusals.push((format!("process {pid}"), error));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    if found.is_empty() {
+        refused.append(&mut ignorant);
+    }
+    ignorant.into_iter().for_each(|(process, error)| say::note(format_args!("{process}: {error:#}")));
+    (found, refused)
+}
+
+/// Of several file systems, or processes, those that have not done what others have, or nobody has. What is to be taken out need not have been in all.
 ///
 /// # Errors
 /// Nobody has done it, or it is set, or still there, in some.
@@ -332,7 +364,7 @@ pub fn failover(arguments: &cli::Failover) -> Result<()> {
     Ok(())
 }
 
-/// A file system that has not done what it was asked for, and why.
+/// A file system, or a process, that has not done what it was asked for, and why.
 type Refusal = (String, anyhow::Error);
 
 /// Asks one process of each file system, a server's if there is one, which is newer than a mount in the middle of an upgrade; they all have

@@ -128,3 +128,27 @@ fn what_is_refused_keeps_nothing_behind_it_from_being_set() {
     assert_eq!(error.to_string(), "b is refused");
     assert_eq!(asked, ["a", "b", "c"]);
 }
+
+/// What a script sets is set in all that have it, or it is told: the mounts of a machine may differ in what they allow.
+#[test]
+fn a_process_that_refuses_a_value_is_named_beside_those_that_take_it() {
+    let known = || Ok(vec![("at_min".to_owned(), "20".to_owned())]);
+    let ask = |pid: u32, ask: &Ask| match (pid, ask) {
+        (2, Ask::SetParam { .. }) => Err(anyhow::anyhow!("at_min would be 20 and at_max 10")),
+        (1 | 2, _) => known(),
+        (3, _) => Err(anyhow::anyhow!("there is no parameter 'at_min'")),
+        _ => Ok(Vec::new()),
+    };
+    let (pattern, value) = ("at_min".to_owned(), "20".to_owned());
+    let set = Ask::SetParam { pattern, value, is_permanent: false, is_deleted: false };
+    let judged = |pids: &[u32]| {
+        let (found, refused) = set_in_each(pids.iter().copied(), "at_min", &set, ask);
+        let judged = judge(refused, !found.is_empty(), false, |_| {});
+        (found.len(), judged.map_err(|error| error.to_string()))
+    };
+    assert_eq!(judged(&[1, 3, 4]), (1, Ok(())), "it is set in all that have it");
+    assert_eq!(judged(&[1, 2, 3]), (1, Err("it is not set in process 2".to_owned())));
+    assert_eq!(judged(&[3, 2]), (0, Err("at_min would be 20 and at_max 10".to_owned())));
+    assert_eq!(judged(&[3]), (0, Err("there is no parameter 'at_min'".to_owned())));
+    assert_eq!(judged(&[4]), (0, Ok(())), "which nobody has");
+}

@@ -128,7 +128,7 @@ fn document() -> String {
          those that come later, and after restarts; `set_param -P -d NAME` takes it out, and what it has set stays until\n\
          a restart. `get_param mgs.MGS.live.*` shows what is permanent. A management server that does not answer within 10 s is\n\
          not asked again: somebody may set another value by then. Each file system of this machine is asked; one that refuses is named, and keeps\n\
-         no other from it.\n\n\
+         no other from it. Without `-P` that holds for each process of this machine that has the parameter.\n\n\
          This page is made from the tables in `crates/sheen/src/params`; a test compares it.\n\n\
          | name | what it is | can be set to |\n|---|---|---|\n",
     );
