@@ -274,7 +274,7 @@ impl RotatingLog {
     }
 
     fn rotate(&self, open: &mut Open) -> io::Result<()> {
-        let old = |number: u32| self.path.with_extension(format!("log.{number}"));
+        let old = |number: u32| old_log(&self.path, number);
         for number in (1..OLD_LOG_COUNT).rev() {
             // The older ones need not be there yet.
             let _ = fs::rename(old(number), old(number + 1));
@@ -283,6 +283,13 @@ impl RotatingLog {
         *open = Open::new(&self.path)?;
         Ok(())
     }
+}
+
+/// Behind the whole name: logs side by side may differ in what looks like an ending.
+fn old_log(path: &Path, number: u32) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(format!(".{number}"));
+    path.into()
 }
 
 impl Open {

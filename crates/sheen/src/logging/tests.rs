@@ -16,6 +16,21 @@ fn a_full_log_is_moved_aside_and_the_oldest_goes() {
     assert!(!dir.path().join("a.log.4").exists());
 }
 
+#[test]
+fn logs_side_by_side_keep_their_old_ones_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["x.ost0", "x.ost1", "x"];
+    for name in names {
+        let log = RotatingLog::open(&dir.path().join(name)).unwrap();
+        log.make_writer().write_all(name.as_bytes()).unwrap();
+        log.lock().byte_count = LOG_BYTES_MAX;
+        log.make_writer().write_all(b"next").unwrap();
+    }
+    for name in names {
+        assert_eq!(fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap(), name);
+    }
+}
+
 /// A word that is no level would be the name of a part, and everything else would not be logged any more.
 #[test]
 fn a_word_that_is_misspelt_switches_no_log_off() {
