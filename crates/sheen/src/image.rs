@@ -149,6 +149,7 @@ fn create(arguments: &Create) -> Result<()> {
     let mark = build((&image, &lock), &source, image.next_version()?)?;
     sys::rename(&image.building(), &image.current(), libc::RENAME_NOREPLACE)
         .with_context(|| format!("{} cannot get its name", image.current().display()))?;
+    sync_name(&image)?;
     say::outcome(&made_line(&image, &mark, "is made"))
 }
 
@@ -173,8 +174,16 @@ fn stage((image, lock): (&Image, &File), source: &Path, old: &Mark) -> Result<()
     sys::rename(&image.building(), &image.current(), libc::RENAME_EXCHANGE)
         .with_context(|| format!("{} cannot be switched", image.current().display()))?;
     image.clean()?;
+    sync_name(image)?;
     let line = format!("is switched; version {} stays until sheen image remove --version", old.version);
     say::outcome(&made_line(image, &mark, &line))
+}
+
+/// Nodes that boot after a crash of the servers find what the command has said that they will.
+fn sync_name(image: &Image) -> Result<()> {
+    status::sync(&image.current()).with_context(|| {
+        format!("{} has got its name, which may not be durable yet", image.current().display())
+    })
 }
 
 fn in_place((image, lock): (&Image, &File), source: &Path, old: &Mark, checksum: bool) -> Result<()> {
