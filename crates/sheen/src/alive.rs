@@ -112,16 +112,28 @@ fn claim_in(dir: &Path, path: &Path, source: &str, given: Option<Identity>) -> i
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     for path in files_of(dir, path, source) {
         let mut options = File::options();
-        let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        if !sys::try_lock(&file)? {
-            continue;
-        }
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let Some(mut file) = open_locked(|| options.open(&path))? else { continue };
         let next = |last: Identity| Identity { incarnation: last.incarnation.saturating_add(1), ..last };
         let identity = given.unwrap_or_else(|| read(&mut file).map_or_else(Identity::random, next));
         write(&mut file, identity)?;
         return Ok(Claim { identity, locked: Some((file, path)) });
     }
     Err(io::ErrorKind::QuotaExceeded.into())
+}
+
+/// The file with a lock on it that others find there; `None` when another one has it. Whoever takes leave removes the file, and
+/// a lock on one that was opened just before tells nobody anything.
+fn open_locked(open: impl Fn() -> io::Result<File>) -> io::Result<Option<File>> {
+    loop {
+        let file = open()?;
+        if !sys::try_lock(&file)? {
+            return Ok(None);
+        }
+        if !sys::is_removed(&file)? {
+            return Ok(Some(file));
+        }
+    }
 }
 
 fn known_in(dir: &Path, is_living: bool) -> Vec<Identity> {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -448,6 +449,11 @@ pub fn is_unlocked(file: &File) -> io::Result<bool> {
     // SAFETY: the lock is a local of the type that the command takes.
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) })?;
     Ok(i32::from(lock.l_type) == libc::F_UNLCK)
+}
+
+/// Whether no name leads to the file any more: a lock on it keeps nobody away.
+pub fn is_removed(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.nlink() == 0)
 }
 
 fn whole_file(kind: i32) -> libc::flock {

@@ -66,17 +66,7 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
         // What is refused changes nothing.
         plan(arguments, &dir)?;
     }
-    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
-    let (lock, mut cluster, listen) = begin(arguments, &dir).inspect_err(|_| {
-        // As it was before, if nobody else has begun there.
-        let is_begun = dir.join(cluster::FILE).exists();
-        for dir in missing.into_iter().filter(|_| !is_begun) {
-            for name in [cluster::FILE_ASIDE, LOCK_NAME] {
-                let _ = fs::remove_file(dir.join(name));
-            }
-            let _ = fs::remove_dir(dir);
-        }
-    })?;
+    let (lock, mut cluster, listen) = begin(arguments, &dir)?;
     make_targets(&dir, &cluster)?;
     start_servers(&dir, &mut cluster, &listen, arguments, &lock)?;
     wait_for_config(&dir)?;
@@ -87,18 +77,34 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
     say::outcome(&six_lines(&dir, &cluster))
 }
 
-/// Writes down what is to be started, and keeps others away.
+/// Writes down what is to be started, and keeps others away. Leaves all as it was when that fails, if nobody else has begun
+/// there.
 fn begin(arguments: &cli::Up, dir: &Path) -> Result<(File, Cluster, Listen)> {
-    make_private_dir(dir)?;
-    let lock = lock(dir, "up")?;
-    // Only now it is certain that nobody else is at work here.
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    let remove_dirs = || missing.iter().for_each(|dir| drop(fs::remove_dir(dir)));
+    let lock = lock(dir, "up").inspect_err(|_| remove_dirs())?;
+    let begun = write_down(arguments, dir).inspect_err(|_| {
+        // Still under the lock: a file that others have locked by then would keep nobody away any more.
+        if !missing.is_empty() && !dir.join(cluster::FILE).exists() {
+            for name in [cluster::FILE_ASIDE, LOCK_NAME] {
+                let _ = fs::remove_file(dir.join(name));
+            }
+            remove_dirs();
+        }
+    });
+    let (cluster, listen) = begun?;
+    Ok((lock, cluster, listen))
+}
+
+/// Only under the lock it is certain that nobody else is at work here.
+fn write_down(arguments: &cli::Up, dir: &Path) -> Result<(Cluster, Listen)> {
     let (mut cluster, listen) = plan(arguments, dir)?;
     if !is_mounted(dir, &cluster) {
         choose_identity(dir, &mut cluster);
     }
     // Before the targets: an `up` that is interrupted is taken up by the next.
     cluster.save(dir)?;
-    Ok((lock, cluster, listen))
+    Ok((cluster, listen))
 }
 
 /// The cluster as it is to be, with its place to mount on.
@@ -325,13 +331,14 @@ fn make_private_dir(dir: &Path) -> Result<()> {
 /// is killed, the next one waits for what it has begun.
 fn lock(dir: &Path, verb: &str) -> Result<File> {
     let path = dir.join(LOCK_NAME);
-    let opened = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-    let mut file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+    let mut file = open_lock(dir, &path)?;
     let start = Instant::now();
     let mut is_told = false;
     loop {
         match file.try_lock() {
-            Ok(()) => break,
+            Ok(()) if !sys::is_removed(&file)? => break,
+            // An `up` that has failed has taken it away: others lock another one.
+            Ok(()) => file = open_lock(dir, &path)?,
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
@@ -350,6 +357,12 @@ fn lock(dir: &Path, verb: &str) -> Result<File> {
     // Only what others are told: a disk that is full must not keep a cluster from being stopped.
     let _ = file.set_len(0).and_then(|()| write!(file, "{verb} {}", std::process::id()));
     Ok(file)
+}
+
+fn open_lock(dir: &Path, path: &Path) -> Result<File> {
+    make_private_dir(dir)?;
+    let opened = File::options().create(true).truncate(false).read(true).write(true).open(path);
+    opened.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Who has the lock, as the file says.

@@ -87,3 +87,23 @@ fn the_process_of_a_mount_is_known_though_it_says_nothing_and_so_is_that_it_has_
     drop(claim);
     assert_eq!((holder(), has_died()), (None, false), "it has taken leave");
 }
+
+/// A mount that takes leave removes its file; who has just opened that would live unknown.
+#[test]
+fn a_file_that_was_removed_before_it_is_locked_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let open_count = std::cell::Cell::new(0);
+    let open = || -> io::Result<File> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+        open_count.set(open_count.get() + 1);
+        if open_count.get() == 1 {
+            fs::remove_file(&path)?;
+        }
+        Ok(file)
+    };
+    let file = open_locked(open).unwrap().unwrap();
+    assert_eq!(open_count.get(), 2);
+    assert_eq!(file.metadata().unwrap().ino(), fs::metadata(&path).unwrap().ino());
+    assert!(is_held(&path), "others see that it lives");
+}

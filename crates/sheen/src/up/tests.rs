@@ -91,6 +91,31 @@ fn the_holder_of_the_lock_is_named() {
     }
 }
 
+/// An `up` that fails leaves all as it was, also while another one waits for it.
+#[test]
+fn a_lock_that_was_removed_meanwhile_is_made_anew() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().canonicalize().unwrap().join("data");
+    let path = dir.join(LOCK_NAME);
+    let first = lock(&dir, "up").unwrap();
+    let open_count = || {
+        let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        open.filter(|entry| fs::read_link(entry.path()).is_ok_and(|open| open == path)).count()
+    };
+    let waiting = std::thread::spawn({
+        let dir = dir.clone();
+        move || lock(&dir, "up").unwrap()
+    });
+    while open_count() < 2 {
+        std::thread::yield_now();
+    }
+    fs::remove_dir_all(&dir).unwrap();
+    drop(first);
+    let second = waiting.join().unwrap();
+    assert!(!sys::is_removed(&second).unwrap());
+    assert!(fs::File::open(&path).unwrap().try_lock().is_err(), "others find it locked");
+}
+
 /// `up` waits for its own MDTs, and for clients; what others start after it cannot be waited for.
 #[test]
 fn an_mdt_that_is_not_of_the_cluster_is_known_as_such() {
