@@ -5,6 +5,7 @@ mod instead;
 
 use crate::cluster::Identity;
 use crate::pools;
+use anyhow::{Result, bail};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use instead::{instead_of, no_data_move, options_of};
@@ -590,7 +591,10 @@ pub fn no_text(arguments: &[OsString]) -> Option<String> {
 }
 
 /// The arguments as if `sheen` had been called, whatever name the program was called by.
-pub fn as_sheen(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+///
+/// # Errors
+/// mount(8) or umount(8) was told of another mount namespace, and calls its helper in its own.
+pub fn as_sheen(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
     let mut arguments: Vec<OsString> = arguments.collect();
     let called = arguments.first().map(PathBuf::from).unwrap_or_default();
     let name = called.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -600,19 +604,20 @@ pub fn as_sheen(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
         "mkfs.sheen" => "mkfs",
         "mount.sheen" | "mount.fuse.sheen" => return as_mount(&arguments),
         "umount.sheen" | "umount.fuse.sheen" => return as_umount(&arguments),
-        _ => return arguments,
+        _ => return Ok(arguments),
     };
     arguments.splice(..1, ["sheen".into(), subcommand.into()]);
-    arguments
+    Ok(arguments)
 }
 
 /// umount(8) calls its helper as `umount.TYPE DIR [-flnrv] [-N NAMESPACE] [-t TYPE]`.
-fn as_umount(arguments: &[OsString]) -> Vec<OsString> {
+fn as_umount(arguments: &[OsString]) -> Result<Vec<OsString>> {
     let mut out: Vec<OsString> = vec!["sheen".into(), "umount".into()];
     let mut rest = arguments.iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            Some("-t" | "-N") => {
+            Some("-N") => bail!(other_namespace("umount DIR")),
+            Some("-t") => {
                 rest.next();
             }
             Some(flags) if flags.starts_with('-') => {
@@ -625,11 +630,11 @@ fn as_umount(arguments: &[OsString]) -> Vec<OsString> {
             _ => out.push(argument.clone()),
         }
     }
-    out
+    Ok(out)
 }
 
 /// mount(8) calls its helper as `mount.TYPE SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`.
-fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
+fn as_mount(arguments: &[OsString]) -> Result<Vec<OsString>> {
     let mut out: Vec<OsString> = vec!["sheen".into(), "mount".into()];
     let mut rest = arguments.iter().skip(1);
     while let Some(argument) = rest.next() {
@@ -638,7 +643,8 @@ fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
                 out.push("-o".into());
                 out.extend(rest.next().cloned());
             }
-            Some("-t" | "-N") => {
+            Some("-N") => bail!(other_namespace("mount …")),
+            Some("-t") => {
                 rest.next();
             }
             Some(flags) if flags.starts_with('-') && flags.chars().skip(1).all(|c| "sfnv".contains(c)) => {
@@ -651,7 +657,13 @@ fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
             _ => out.push(argument.clone()),
         }
     }
-    out
+    Ok(out)
+}
+
+fn other_namespace(command: &str) -> String {
+    format!(
+        "-N does not lead this helper into the other mount namespace; run it there: nsenter --target PID --mount {command}"
+    )
 }
 
 #[cfg(test)]

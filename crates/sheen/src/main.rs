@@ -58,7 +58,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = cli::as_sheen(std::env::args_os());
+    let arguments = match cli::as_sheen(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            say::note(error);
+            return ExitCode::from(2);
+        }
+    };
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {

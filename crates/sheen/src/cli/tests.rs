@@ -2,7 +2,7 @@ use super::*;
 
 fn words(arguments: &[&str]) -> Vec<String> {
     let arguments = as_sheen(arguments.iter().map(OsString::from));
-    arguments.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    arguments.into_iter().flatten().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 #[test]
@@ -21,6 +21,18 @@ fn helpers_of_mount_take_its_arguments() {
     assert_eq!(words(&called), ["sheen", "mount", "h@tcp:/fs", "/mnt", "--fake"]);
     assert_eq!(words(&["umount.fuse.sheen", "/mnt", "-l"]), ["sheen", "umount", "/mnt", "--lazy"]);
     assert_eq!(words(&["umount.fuse.sheen", "/mnt", "-f"]), ["sheen", "umount", "/mnt", "--force"]);
+}
+
+/// They call their helper in the namespace that they come from.
+#[test]
+fn helpers_of_mount_act_in_no_other_namespace() {
+    let said = |words: &[&str]| as_sheen(words.iter().map(OsString::from)).map_err(|error| error.to_string());
+    for words in [
+        &["umount.fuse.sheen", "/mnt", "-N", "/proc/7/fd/5"][..],
+        &["mount.sheen", "h@tcp:/fs", "/mnt", "-N", "/proc/7/fd/5", "-o", "rw"],
+    ] {
+        assert!(said(words).is_err_and(|line| line.contains("nsenter --target PID --mount")), "{words:?}");
+    }
 }
 
 #[test]

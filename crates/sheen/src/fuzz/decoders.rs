@@ -430,7 +430,7 @@ fn command_lines() -> Vec<Vec<u8>> {
 
 fn read_command_line(bytes: &[u8]) -> bool {
     let words = bytes.split(|byte| *byte == b' ').map(|word| OsString::from_vec(word.to_vec()));
-    Cli::try_parse_from(as_sheen(words)).is_ok()
+    as_sheen(words).is_ok_and(|words| Cli::try_parse_from(words).is_ok())
 }
 
 fn read_options(bytes: &[u8]) -> bool {
