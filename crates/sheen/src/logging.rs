@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
@@ -32,6 +33,9 @@ struct Filter {
 }
 
 static FILTER: OnceLock<Filter> = OnceLock::new();
+
+/// The log of this process, and whether it says nothing that anybody will look for.
+static LOG: OnceLock<(PathBuf, Arc<AtomicBool>)> = OnceLock::new();
 
 /// What is logged, as `SHEEN_LOG` writes it: `info`, or `info,mds=debug`.
 pub fn filter() -> String {
@@ -174,6 +178,8 @@ pub fn start(file: Option<&Path>) -> Result<()> {
         Some(path) => {
             let log =
                 RotatingLog::open(path).with_context(|| format!("cannot open the log {}", path.display()))?;
+            let quiet = (path.to_owned(), Arc::clone(&log.is_quiet));
+            assert!(LOG.set(quiet).is_ok(), "logging starts once");
             install(words, log, false);
         }
         None => install(words, io::stderr, io::stderr().is_terminal()),
@@ -194,6 +200,20 @@ pub fn start(file: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// Removes the log of a process that ends well, if it has neither a warning nor an error in it, and nobody has asked for more
+/// than the usual.
+pub fn forget_quiet() {
+    if filter() == DEFAULT_FILTER
+        && let Some((path, is_quiet)) = LOG.get()
+        && is_quiet.load(Ordering::Relaxed)
+    {
+        (1..=OLD_LOG_COUNT).map(|number| old_log(path, number)).chain([path.clone()]).for_each(|path| {
+            // The older ones are seldom there.
+            let _ = fs::remove_file(path);
+        });
+    }
+}
+
 /// Starts to log, so that what is logged can be changed later.
 fn install(words: String, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, has_colours: bool) {
     let builder = tracing_subscriber::fmt().with_ansi(has_colours).with_writer(writer);
@@ -211,6 +231,8 @@ struct RotatingLog {
     open: Mutex<Open>,
     /// By the places that have logged anything: so many as there are.
     allowances: Mutex<HashMap<Identifier, Allowance>>,
+    /// No warning and no error has come, whether or not it was left out.
+    is_quiet: Arc<AtomicBool>,
 }
 
 /// What one place may log.
@@ -260,6 +282,7 @@ impl RotatingLog {
             path: path.to_owned(),
             open: Mutex::new(Open::new(path)?),
             allowances: Mutex::default(),
+            is_quiet: Arc::new(AtomicBool::new(true)),
         })
     }
 
@@ -308,6 +331,9 @@ impl<'a> MakeWriter<'a> for RotatingLog {
 
     /// Errors are all told, and what somebody has asked for who looks for something.
     fn make_writer_for(&'a self, line: &Metadata<'_>) -> LogWriter<'a> {
+        if matches!(*line.level(), Level::WARN | Level::ERROR) {
+            self.is_quiet.store(false, Ordering::Relaxed);
+        }
         let is_bounded = *line.level() == Level::WARN || *line.level() == Level::INFO;
         let left_out = if is_bounded { self.take_allowance(line) } else { Some(0) };
         let mut writer = LogWriter { log: self, is_left_out: left_out.is_none() };

@@ -95,3 +95,19 @@ fn lines_that_were_left_out_are_counted() {
     assert_eq!(allowance.take(now), Some(0));
     assert_eq!(allowance.line_count, LINES_AT_ONCE - 1, "no more than that, however long nothing was said");
 }
+
+/// What a mount has warned of is looked for when it is gone.
+#[test]
+fn a_log_with_a_warning_is_not_quiet() {
+    let dir = tempfile::tempdir().unwrap();
+    let is_quiet_after = |say: fn()| {
+        let log = RotatingLog::open(&dir.path().join("a.log")).unwrap();
+        let is_quiet = Arc::clone(&log.is_quiet);
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
+        tracing::subscriber::with_default(subscriber, say);
+        is_quiet.load(Ordering::Relaxed)
+    };
+    assert!(is_quiet_after(|| tracing::info!("it is mounted")));
+    assert!(!is_quiet_after(|| tracing::warn!("it is lost")));
+    assert!(!is_quiet_after(|| tracing::error!("it is lost")));
+}

@@ -79,7 +79,11 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         if let Some(Err(error)) = is_above_pressure {
             tracing::info!(%error, "a machine that is short of memory may wait for this client, or kill it");
         }
-        return run(&arguments.background, || start_mounting(arguments, &source, &path, &choices));
+        run(&arguments.background, || start_mounting(arguments, &source, &path, &choices))?;
+        if arguments.background.log.as_deref().is_some_and(is_unnamed_log) {
+            logging::forget_quiet();
+        }
+        return Ok(());
     }
     let mut again: Vec<OsString> = vec!["mount".into(), arguments.source.clone().into(), path.into()];
     let is_from_initrd = options::is_from_initrd(&options);
@@ -96,6 +100,12 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
     };
     let name = is_from_initrd.then_some(daemon::ROOT_SERVER_NAME);
     retry(choices.retry_count, || daemon::start_as(name, &again, &log, None)?.wait("the mount").map(drop))
+}
+
+/// Whether nobody has named the place of this log: there is one for each mount that there has ever been, in memory mostly.
+fn is_unnamed_log(log: &Path) -> bool {
+    let name = log.file_name().unwrap_or_default();
+    log.parent() == Some(&control::run_dir().join("log")) && name.to_string_lossy().starts_with(UNNAMED_LOG)
 }
 
 /// A remount changes what the kernel keeps; our own options stay what they are.

@@ -46,6 +46,7 @@ static CASES: &[Case] = &[
     Case { name: "a_mount_waits_for_the_mdt_of_its_root", seconds: 180, run: before_mdt },
     Case { name: "a_mount_names_the_mdt_of_its_directory", seconds: 180, run: before_mdt_of_directory },
     Case { name: "remount", seconds: 90, run: remount },
+    Case { name: "a_mount_that_ends_well_leaves_no_log", seconds: 90, run: leaves_no_log },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
     Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
@@ -585,6 +586,17 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
         expect_bytes(&read(&cluster.mount.join(name))?, b"synced", name)?;
     }
     cluster.down().map(drop)
+}
+
+/// A machine that mounts and unmounts again and again is not to fill its memory with logs.
+fn leaves_no_log(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let logs = || names(&cluster.run_dir().join("log"));
+    let mount = cluster.mount_again("quiet")?;
+    expect_eq(logs()?.len(), 1, "logs while it is mounted")?;
+    cluster.unmount(&mount)?;
+    wait_until(LIMIT, "its log is gone", || Ok(logs()?.is_empty()))?;
+    stop(cluster)
 }
 
 fn bounded_end(pid: i32, limit: Duration) -> Result<()> {
