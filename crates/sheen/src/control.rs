@@ -301,6 +301,10 @@ pub struct MountStatus {
     /// NIDs of the management server.
     pub mgs_nids: Vec<String>,
     pub transport: String,
+    /// `MAJOR:MINOR` of its file system; empty where the kernel, or an older process, does not say. In another mount namespace
+    /// another one may be on the same path.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub device: String,
     /// Unmounted from its path, but copies in other places live on.
     #[serde(default)]
     pub is_detached: bool,
@@ -626,12 +630,21 @@ impl Process {
     pub fn has_mount(&self, mount: &Path) -> bool {
         self.mounts.iter().any(|status| status.is_on(mount))
     }
+
+    pub fn has_mounted(&self, mounted: &Mounted) -> bool {
+        self.mounts.iter().any(|status| status.is(mounted))
+    }
 }
 
 impl MountStatus {
     /// Whether it is mounted there now.
     pub fn is_on(&self, path: &Path) -> bool {
         self.path == path && !self.is_detached
+    }
+
+    /// Whether it is this one, as whoever asks sees it.
+    pub fn is(&self, mounted: &Mounted) -> bool {
+        self.is_on(&mounted.path) && (self.device.is_empty() || self.device == mounted.device)
     }
 
     /// Whether a remount may say this word of ours: it changes none of them.
@@ -769,9 +782,10 @@ pub fn ask_all(dir: &Path, what: &Ask) -> Vec<(u32, Result<Tell>)> {
     told
 }
 
-/// What the process that has a mount on this path says of it, if its socket is in this directory; one that was detached from there and lives on
-/// in copies is another one. All are asked at the same time: of a server that hangs nobody wants to hear.
-pub fn mount_in(dir: &Path, path: &Path) -> Option<MountStatus> {
+/// What the process of a mount says of it, if its socket is in this directory. One that was detached from its path and lives on
+/// in copies is another one, and so is one that is on the same path in another mount namespace. All are asked at
+/// the same time: of a server that hangs nobody wants to hear.
+pub fn mount_in(dir: &Path, mounted: &Mounted) -> Option<MountStatus> {
     let (sender, receiver) = mpsc::channel();
     for (_, socket) in sockets_in(dir) {
         let sender = sender.clone();
@@ -782,7 +796,7 @@ pub fn mount_in(dir: &Path, path: &Path) -> Option<MountStatus> {
         });
     }
     drop(sender);
-    receiver.iter().flatten().find(|mount| mount.is_on(path))
+    receiver.iter().flatten().find(|mount| mount.is(mounted))
 }
 
 /// Process ids, in their order, and sockets.

@@ -343,6 +343,7 @@ impl Node {
             source: mount.source.clone(),
             mgs_nids: self.mgs_nids(),
             transport: mount.transport.to_owned(),
+            device: mount.device(),
             is_detached: mount.is_detached(),
             options: mount.options(),
             options_at_start: mount.options_at_start(),

@@ -127,7 +127,7 @@ pub fn umount(arguments: &cli::Umount) -> Result<()> {
         dirs.extend(control::run_dirs_of(mounted.user()));
     }
     for dir in dirs {
-        if let Some(mount) = control::mount_in(&dir, &path) {
+        if let Some(mount) = control::mount_in(&dir, &mounted) {
             let leave = match (arguments.force, arguments.lazy) {
                 (true, _) => Leave::Cut,
                 (false, true) => Leave::Detach,

@@ -60,7 +60,7 @@ fn a_mount_is_found_beside_a_process_that_says_nothing() {
         let (stream, _) = listener.accept().unwrap();
         serve(&stream, &|_, _| Tell { process: Some(process.clone()), ..Tell::default() })
     });
-    let found = mount_in(dir.path(), Path::new("/mnt")).unwrap();
+    let found = mount_in(dir.path(), &mounted("0:50")).unwrap();
     // It has been asked, and is not answered while this is looked at.
     assert_eq!((found.pid, silent.accept().is_ok()), (2, true));
     server.join().unwrap().unwrap();
@@ -82,9 +82,39 @@ fn a_mount_that_was_detached_is_not_found_at_its_path() {
         }
         Ok(())
     });
-    let found = mount_in(dir.path(), Path::new("/mnt")).unwrap();
+    let found = mount_in(dir.path(), &mounted("0:50")).unwrap();
     assert_eq!((found.transport.as_str(), found.is_detached), ("dev", false));
-    assert_eq!(mount_in(dir.path(), Path::new("/mnt")), None);
+    assert_eq!(mount_in(dir.path(), &mounted("0:50")), None);
+    server.join().unwrap().unwrap();
+}
+
+fn mounted(device: &str) -> Mounted {
+    let line = format!("40 1 {device} / /mnt rw - fuse.sheen h@tcp:/fs rw,user_id=0");
+    mount_table::parse_line(line.as_bytes()).unwrap()
+}
+
+/// Who unmounts a path means what he sees there, and not what somebody else sees on the same path in another mount namespace.
+#[test]
+fn a_mount_of_another_namespace_is_not_found_at_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("1.sock")).unwrap();
+    let text = r#"{"source":"h@tcp:/fs","path":"/mnt","fsname":"fs","transport":"dev","mgs_nids":[]}"#;
+    let of_older: MountStatus = serde_json::from_str(text).unwrap();
+    let on = |device: &str| MountStatus { device: device.to_owned(), ..of_older.clone() };
+    let (there, here) = (on("0:49"), on("0:50"));
+    let told = [vec![there.clone(), here], vec![there], vec![of_older]];
+    let server = std::thread::spawn(move || -> Result<()> {
+        for mounts in told {
+            let process = Process { pid: 1, mounts, ..Process::default() };
+            let (stream, _) = listener.accept()?;
+            serve(&stream, &|_, _| Tell { process: Some(process.clone()), ..Tell::default() })?;
+        }
+        Ok(())
+    });
+    let found = || mount_in(dir.path(), &mounted("0:50")).map(|mount| mount.device);
+    assert_eq!(found().as_deref(), Some("0:50"));
+    assert_eq!(found(), None);
+    assert_eq!(found().as_deref(), Some(""), "an older process does not say");
     server.join().unwrap().unwrap();
 }
 
@@ -136,7 +166,7 @@ fn a_process_that_has_let_nobody_in_for_long_is_silent() {
         assert!(matches!(&told[..], [(_, Err(error))] if is_silence(error)), "{what:?}: {told:?}");
     }
     assert_eq!(processes_in(dir.path()), []);
-    assert_eq!(mount_in(dir.path(), Path::new("/mnt")), None);
+    assert_eq!(mount_in(dir.path(), &mounted("0:50")), None);
 }
 
 /// Descriptors that are used up come back; until then whoever wants in is not asked for without end.

@@ -57,6 +57,7 @@ fn nids_are_those_of_servers_and_of_clients_on_their_way() {
         source: "127.0.0.1@tcp:/fs".to_owned(),
         mgs_nids: vec!["127.0.0.1:7988@tcp".to_owned()],
         transport: "dev".to_owned(),
+        device: String::new(),
         is_detached: false,
         options: Vec::new(),
         options_at_start: Vec::new(),

@@ -22,7 +22,7 @@ pub fn free(mount: &Path) -> Result<()> {
     let is_ours = |mounted: &Mounted| mounted.is_sheen() && mounted.user() == user;
     while let Some(mounted) = mount_table::mounted_on(mount).filter(is_ours) {
         let (processes, silent) = control::processes_and_silent();
-        if processes.iter().any(|process| process.has_mount(mount)) {
+        if processes.iter().any(|process| process.has_mounted(&mounted)) {
             break;
         }
         let told = processes.iter().flat_map(|process| &process.mounts);
@@ -49,8 +49,10 @@ pub fn free(mount: &Path) -> Result<()> {
 /// # Errors
 /// It cannot be unmounted.
 pub fn free_silent(mount: &Path) -> Result<()> {
-    let is_served = || control::processes().iter().any(|process| process.has_mount(mount));
-    while mount_table::mounted_on(mount).is_some_and(|mounted| mounted.is_sheen()) && !is_served() {
+    let is_served =
+        |mounted: &Mounted| control::processes().iter().any(|process| process.has_mounted(mounted));
+    let is_dead = |mounted: Mounted| mounted.is_sheen() && !is_served(&mounted);
+    while mount_table::mounted_on(mount).is_some_and(is_dead) {
         detach(mount)?;
     }
     Ok(())

@@ -230,7 +230,7 @@ impl Mount {
     }
 
     /// As mount tables name it; empty when the kernel does not say.
-    fn device(&self) -> String {
+    pub fn device(&self) -> String {
         let connection = lock(&self.session).as_ref().and_then(Session::connection);
         // An anonymous device: 20 bits of minor number below the major one.
         connection.map_or_else(String::new, |number| format!("{}:{}", number >> 20, number & 0xF_FFFF))

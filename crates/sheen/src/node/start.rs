@@ -110,9 +110,10 @@ fn is_unnamed_log(log: &Path) -> bool {
 
 /// A remount changes what the kernel keeps; our own options stay what they are.
 fn check_unchanged(path: &Path, words: &[&str]) -> Result<()> {
+    let Some(mounted) = mount_table::mounted_on(path) else { return Ok(()) };
     let processes = control::processes();
     let mut mounts = processes.iter().flat_map(|process| &process.mounts);
-    let Some(mount) = mounts.find(|mount| mount.is_on(path)) else { return Ok(()) };
+    let Some(mount) = mounts.find(|mount| mount.is(&mounted)) else { return Ok(()) };
     match words.iter().find(|word| !mount.is_in_force(word)) {
         Some(word) => bail!(
             "'{word}' cannot be changed while {} is mounted; unmount it and mount it anew",

@@ -79,7 +79,7 @@ impl Heard {
         let gone = served::gone(|dir| {
             is_served(dir) || silent.iter().any(|pid| control::was_started_with(*pid, dir))
         });
-        let is_told = |mounted: &Mounted| processes.iter().any(|process| process.has_mount(&mounted.path));
+        let is_told = |mounted: &Mounted| processes.iter().any(|process| process.has_mounted(mounted));
         let unasked = mount_table::all_sheen().into_iter().filter(|mounted| !is_told(mounted));
         let look = |mounted: Mounted| {
             let why = unasked::look(&control::run_dir(), &mounted);

@@ -32,6 +32,7 @@ fn mount() -> MountStatus {
         source: "10.0.0.1@tcp:/fs".to_owned(),
         mgs_nids: vec!["10.0.0.1:7988@tcp".to_owned()],
         transport: "dev".to_owned(),
+        device: String::new(),
         is_detached: false,
         options: Vec::new(),
         options_at_start: Vec::new(),

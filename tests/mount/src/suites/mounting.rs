@@ -60,6 +60,7 @@ static CASES: &[Case] = &[
     Case { name: "down_with_a_copy_elsewhere", seconds: 120, run: namespaces::down_with_copy },
     Case { name: "down_while_in_use", seconds: 120, run: namespaces::down_in_use },
     Case { name: "umount_with_a_copy_elsewhere", seconds: 120, run: namespaces::umount_with_copy },
+    Case { name: "umount_with_a_namesake_elsewhere", seconds: 120, run: namespaces::umount_with_namesake },
 ];
 
 /// For what another process is about to do.

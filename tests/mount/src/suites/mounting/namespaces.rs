@@ -7,12 +7,15 @@ use std::process::{Child, Command};
 
 use anyhow::{Context as _, Result};
 
-use super::{names_of, start, stop};
+use super::{LIMIT, bounded_end, names_of, start, stop};
 use crate::bounded;
 use crate::case::{Context, expect, expect_bytes, expect_eq, expect_errno, names, read, skip, write};
 use crate::cluster::{COMMAND_LIMIT, Cluster};
 use crate::sweep;
 use crate::sys;
+
+/// Which of two processes answers first is chance.
+const NAMESAKE_COUNT: usize = 4;
 
 /// A process in a mount namespace of its own, as a container has one, with a copy of all mounts. It ends with the case.
 struct Container(Child);
@@ -142,6 +145,38 @@ pub(super) fn umount_with_copy(context: &Context) -> Result<()> {
     expect_errno(names_of(&inside), libc::ENOTCONN, "the copy after down")?;
     cluster.up()?;
     expect_bytes(&read(&cluster.mount.join("inside"))?, b"through the copy", "after down and up")?;
+    drop(container);
+    stop(cluster)
+}
+
+/// Two mounts on the same path in two namespaces, whose processes are found in one run directory: who unmounts the path means
+/// the one that he sees there.
+pub(super) fn umount_with_namesake(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    write(&cluster.mount.join("file"), b"seen")?;
+    let (point, source) = (cluster.point("namesake")?, cluster.source()?);
+    let (run, program) = (cluster.run_dir(), &context.options.sheen);
+    let script = format!(
+        "SHEEN_RUN='{}' '{}' mount '{source}' '{}' -o transport={} >&2 || exit 1",
+        run.display(),
+        program.display(),
+        point.display(),
+        cluster.transport()
+    );
+    let container = Container::start(&cluster, &script)?;
+    let inside = container.path(&point);
+    expect_bytes(&read(&inside.join("file"))?, b"seen", "through the mount in the other namespace")?;
+    let there = cluster.mounts()?.into_iter().find(|(path, _)| Path::new(path) == point);
+    let (_, there) = there.context("the process of that mount")?;
+    for round in 0..NAMESAKE_COUNT {
+        cluster.mount_again("namesake")?;
+        cluster.sheen(&["umount", &point.to_string_lossy()])?;
+        expect(sweep::mounts_under(&point).is_empty(), &format!("it is unmounted here, round {round}"))?;
+        let seen = read(&inside.join("file")).context("the other one goes on")?;
+        expect_bytes(&seen, b"seen", "through the mount in the other namespace")?;
+    }
+    sys::kill(there, libc::SIGTERM)?;
+    bounded_end(there, LIMIT)?;
     drop(container);
     stop(cluster)
 }
