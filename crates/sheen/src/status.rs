@@ -143,16 +143,15 @@ pub fn umount(arguments: &cli::Umount) -> Result<()> {
 
 /// The process is gone, or has its socket where we do not look: then the mount itself can still be asked.
 fn unmount_unknown(path: &Path, is_lazy: bool) -> Result<()> {
-    let is_dead = File::open(path).is_err_and(|error| {
-        matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO))
-    });
-    if !is_dead && !is_lazy {
+    // Who is to detach it does not look into it: a mount that hangs keeps whoever does.
+    let is_lazy = is_lazy || is_cut_off(path);
+    if !is_lazy {
         // Refused to root by mounts of other users; what is left is written at the end of such a mount.
         if let Err(error) = lfs::sync(path) {
             tracing::debug!("cannot sync before the unmount: {error:#}");
         }
     }
-    match fuse::unmount(path, is_lazy || is_dead) {
+    match fuse::unmount(path, is_lazy) {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             bail!("{} is in use; close what is open in it, or detach it with --lazy", path.display())
         }
@@ -162,6 +161,12 @@ fn unmount_unknown(path: &Path, is_lazy: bool) -> Result<()> {
             Ok(())
         }
     }
+}
+
+fn is_cut_off(path: &Path) -> bool {
+    File::open(path).is_err_and(|error| {
+        matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO))
+    })
 }
 
 #[cfg(test)]

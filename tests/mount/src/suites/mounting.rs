@@ -27,6 +27,7 @@ mod accesses;
 mod addresses;
 mod failed;
 mod handles;
+mod hung;
 mod namespaces;
 mod users;
 
@@ -49,6 +50,7 @@ static CASES: &[Case] = &[
     Case { name: "a_mount_that_ends_well_leaves_no_log", seconds: 90, run: leaves_no_log },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
+    Case { name: "umount_of_a_mount_that_hangs", seconds: 240, run: hung::umount },
     Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
     Case { name: "several_addresses", seconds: 120, run: several_addresses },
     Case { name: "failed_mounts_say_goodbye", seconds: 120, run: failed::say_goodbye },
