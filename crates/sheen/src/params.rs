@@ -5,7 +5,7 @@
 //! tables. A class knows its instances in this process; inside names its parts are separated by `/`, as an instance may
 //! contain dots.
 
-mod absent;
+pub mod absent;
 pub mod format;
 mod glob;
 mod global;

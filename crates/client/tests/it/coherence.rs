@@ -2,7 +2,7 @@
 
 use crate::world::{O_APPEND, O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, Status, TargetId};
-use client::{Answer, Call, Caller, Input, Notify, NotifyResult, SetattrCall};
+use client::{Answer, Call, Caller, EntryAnswer, Input, Notify, NotifyResult, SetattrCall};
 use wire::{ComponentHint, LayoutHint};
 
 const ENOENT: i32 = 2;
@@ -110,28 +110,36 @@ fn the_name_of_a_directory_is_looked_up_again_when_others_have_changed_its_owner
     assert_eq!(world.mounts[0].notified, [attr, name]);
 }
 
-/// The lock on its attributes is on its way back already, and nobody would tell the kernel of the change to come.
+impl World {
+    /// Mount 1 changes the owner of a file, and mount 0, whose kernel still has it to forget, looks the file up meanwhile: the lock on its attributes is
+    /// on its way back already, and nobody would tell the kernel of the change to come. -> What is found when all is done.
+    fn look_up_while_its_owner_changes(&mut self, file: u64, parent: u64, name: &str) -> EntryAnswer {
+        assert!(self.lookup(0, parent, name).is_ok_and(|found| !found.entry_valid.is_zero()));
+        self.mounts[0].is_kernel_stuck = true;
+        let set = SetattrCall { uid: Some(1000), ..Default::default() };
+        let changing = self.begin(1, Call::Setattr { node: file, set });
+        assert!(!self.is_answered(1, changing), "it waits for what the kernel of the other mount was told");
+        let before = self.lookup(0, parent, name).expect("it is there");
+        assert_eq!(before.attr.map(|attr| attr.uid), Some(0));
+        assert!(before.entry_valid.is_zero(), "its owner would be believed with it");
+        self.mounts[0].is_kernel_stuck = false;
+        for (id, _) in std::mem::take(&mut self.mounts[0].stuck) {
+            self.input(0, Input::Notified(id, NotifyResult::Ok));
+        }
+        assert!(self.finish(1, changing).is_ok());
+        let after = self.lookup(0, parent, name).expect("it is there");
+        assert_eq!(after.attr.as_ref().map(|attr| attr.uid), Some(1000));
+        after
+    }
+}
+
 #[test]
 fn a_file_whose_owner_is_about_to_change_is_looked_up_each_time() {
     let mut world = World::new(1, 1, 2);
     let file = world.create(1, TOP, "f");
     world.release(1, file);
     world.pass(Duration::from_secs(3));
-    assert!(world.lookup(0, TOP, "f").is_ok_and(|found| !found.entry_valid.is_zero()));
-    world.mounts[0].is_kernel_stuck = true;
-    let set = SetattrCall { uid: Some(1000), ..Default::default() };
-    let changing = world.begin(1, Call::Setattr { node: file.0, set });
-    assert!(!world.is_answered(1, changing), "it waits for what the kernel of the other mount was told");
-    let before = world.lookup(0, TOP, "f").expect("it is there");
-    assert_eq!(before.attr.map(|attr| attr.uid), Some(0));
-    assert!(before.entry_valid.is_zero(), "its owner would be believed with it");
-    world.mounts[0].is_kernel_stuck = false;
-    for (id, _) in std::mem::take(&mut world.mounts[0].stuck) {
-        world.input(0, Input::Notified(id, NotifyResult::Ok));
-    }
-    assert!(world.finish(1, changing).is_ok());
-    let after = world.lookup(0, TOP, "f").expect("it is there");
-    assert_eq!(after.attr.map(|attr| attr.uid), Some(1000));
+    let after = world.look_up_while_its_owner_changes(file.0, TOP, "f");
     assert!(!after.entry_valid.is_zero());
 }
 
@@ -154,20 +162,7 @@ fn a_file_of_another_mdt_whose_owner_is_about_to_change_is_looked_up_each_time()
     };
     let list = Call::Readdir { node: dir, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
     assert!(world.call(0, list).is_ok());
-    assert!(world.lookup(0, dir, "f").is_ok_and(|found| !found.entry_valid.is_zero()));
-    world.mounts[0].is_kernel_stuck = true;
-    let set = SetattrCall { uid: Some(1000), ..Default::default() };
-    let changing = world.begin(1, Call::Setattr { node: file.0, set });
-    assert!(!world.is_answered(1, changing), "it waits for what the kernel of the other mount was told");
-    let before = world.lookup(0, dir, "f").expect("it is there");
-    assert_eq!(before.attr.map(|attr| attr.uid), Some(0));
-    assert!(before.entry_valid.is_zero(), "its owner would be believed with it");
-    world.mounts[0].is_kernel_stuck = false;
-    for (id, _) in std::mem::take(&mut world.mounts[0].stuck) {
-        world.input(0, Input::Notified(id, NotifyResult::Ok));
-    }
-    assert!(world.finish(1, changing).is_ok());
-    assert_eq!(world.lookup(0, dir, "f").map(|found| found.attr.map(|attr| attr.uid)), Ok(Some(1000)));
+    world.look_up_while_its_owner_changes(file.0, dir, "f");
 }
 
 /// The kernel made neither of them itself.

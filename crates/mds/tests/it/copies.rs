@@ -65,14 +65,20 @@ fn a_prepare_that_comes_again_after_its_decision_is_not_executed_again() {
     world.check_consistent();
 }
 
-/// The decision comes again too, and nobody need be asked.
-#[test]
-fn a_prepare_and_its_decision_that_come_again_are_not_executed_again() {
+/// Two MDTs; what MDT0 asks the other one is copied. The file on that has two names, of which a rename is to take one.
+fn of_two_mdts() -> (World, Fid, Fid) {
     let mut world = World::new(2, 2);
     let (home, file) = with_two_names(&mut world, 1);
     world.mkfile(Fid::ROOT, "f");
     leave_open(&mut world, home, 1);
     world.copied = Some((0, 1));
+    (world, home, file)
+}
+
+/// The decision comes again too, and nobody need be asked.
+#[test]
+fn a_prepare_and_its_decision_that_come_again_are_not_executed_again() {
+    let (mut world, home, file) = of_two_mdts();
     let renamed = world.start(0, 0, rename((Fid::ROOT, "f"), (Fid::ROOT, "taken"), 0));
     assert!(world.result(0, renamed).unwrap().is_ok());
     assert_eq!(world.getattr(1, file).unwrap().link_count, 1);
@@ -86,11 +92,7 @@ fn a_prepare_and_its_decision_that_come_again_are_not_executed_again() {
 /// The participant has executed it, and the coordinator has not heard so. (Found by the model of operations over several MDTs.)
 #[test]
 fn a_prepare_that_comes_again_before_its_execution_is_heard_of_is_not_executed_again() {
-    let mut world = World::new(2, 2);
-    let (home, file) = with_two_names(&mut world, 1);
-    world.mkfile(Fid::ROOT, "f");
-    leave_open(&mut world, home, 1);
-    world.copied = Some((0, 1));
+    let (mut world, home, file) = of_two_mdts();
     world.servers[0].is_synced = false;
     world.start(0, 0, rename((Fid::ROOT, "f"), (Fid::ROOT, "taken"), 0));
     assert_eq!(prepare_count(&world, 1), 1);

@@ -1,11 +1,11 @@
 //! What who knows Lustre is told of commands and options that are not here.
 
 use super::Cli;
+use crate::params::absent::{NO_NODEMAP, NO_QUOTA};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
 use std::ffi::OsString;
 
-const NO_QUOTA: &str = "there are no quotas";
 const NO_CHANGELOG: &str = "there are no changelogs";
 const NO_DEVICES: &str = "see `sheen status`";
 const ONE_NETWORK: &str = "there is one network, tcp; see `lctl list_nids`";
@@ -49,7 +49,7 @@ pub(super) const INSTEAD: &[(&str, &str)] = &[
     ("mirror*", "there are no mirrors"),
     ("net", ONE_NETWORK),
     ("network", ONE_NETWORK),
-    ("nodemap_*", "servers trust every client until transport security exists"),
+    ("nodemap_*", NO_NODEMAP),
     ("pcc*", "there are no caches of a client on disk"),
     ("peer_list", ONE_NETWORK),
     ("ping", "see `sheen status`, or `sheen health MOUNT`, which asks each target"),

@@ -74,18 +74,23 @@ fn a_mount_that_was_detached_is_not_found_at_its_path() {
     let text = r#"{"source":"h@tcp:/fs","path":"/mnt","fsname":"fs","transport":"dev","mgs_nids":[]}"#;
     let after: MountStatus = serde_json::from_str(text).unwrap();
     let before = MountStatus { is_detached: true, transport: "uring".to_owned(), ..after.clone() };
-    let server = std::thread::spawn(move || -> Result<()> {
-        for mounts in [vec![before.clone(), after], vec![before]] {
+    let server = tell_in_turn(listener, vec![vec![before.clone(), after], vec![before]]);
+    let found = mount_in(dir.path(), &mounted("0:50")).unwrap();
+    assert_eq!((found.transport.as_str(), found.is_detached), ("dev", false));
+    assert_eq!(mount_in(dir.path(), &mounted("0:50")), None);
+    server.join().unwrap().unwrap();
+}
+
+/// A process that says something else of its mounts each time that it is asked.
+fn tell_in_turn(listener: UnixListener, told: Vec<Vec<MountStatus>>) -> std::thread::JoinHandle<Result<()>> {
+    std::thread::spawn(move || {
+        for mounts in told {
             let process = Process { pid: 1, mounts, ..Process::default() };
             let (stream, _) = listener.accept()?;
             serve(&stream, &|_, _| Tell { process: Some(process.clone()), ..Tell::default() })?;
         }
         Ok(())
-    });
-    let found = mount_in(dir.path(), &mounted("0:50")).unwrap();
-    assert_eq!((found.transport.as_str(), found.is_detached), ("dev", false));
-    assert_eq!(mount_in(dir.path(), &mounted("0:50")), None);
-    server.join().unwrap().unwrap();
+    })
 }
 
 fn mounted(device: &str) -> Mounted {
@@ -102,15 +107,7 @@ fn a_mount_of_another_namespace_is_not_found_at_its_path() {
     let of_older: MountStatus = serde_json::from_str(text).unwrap();
     let on = |device: &str| MountStatus { device: device.to_owned(), ..of_older.clone() };
     let (there, here) = (on("0:49"), on("0:50"));
-    let told = [vec![there.clone(), here], vec![there], vec![of_older]];
-    let server = std::thread::spawn(move || -> Result<()> {
-        for mounts in told {
-            let process = Process { pid: 1, mounts, ..Process::default() };
-            let (stream, _) = listener.accept()?;
-            serve(&stream, &|_, _| Tell { process: Some(process.clone()), ..Tell::default() })?;
-        }
-        Ok(())
-    });
+    let server = tell_in_turn(listener, vec![vec![there.clone(), here], vec![there], vec![of_older]]);
     let found = || mount_in(dir.path(), &mounted("0:50")).map(|mount| mount.device);
     assert_eq!(found().as_deref(), Some("0:50"));
     assert_eq!(found(), None);

@@ -14,8 +14,8 @@ const NO_UPCALL: &str = "clients send supplementary groups with the requests tha
 const NO_JOBS: &str = "requests carry no job id yet";
 const FULL_OST: &str = "an OST gets no new objects from 0.1 % of its device (1 MiB at least) or 32 inodes left until it has more than twice that";
 const NO_CHOICE: &str = "it is always on";
-const NO_NODEMAP: &str = "servers trust every client until transport security exists";
-const NO_QUOTA: &str = "there are no quotas";
+pub const NO_NODEMAP: &str = "servers trust every client until transport security exists";
+pub const NO_QUOTA: &str = "there are no quotas";
 
 /// Path and reason. A path that ends with `*` is of all that is below it.
 #[rustfmt::skip]

@@ -192,50 +192,44 @@ fn a_checkpoint_into_a_base_that_an_error_closed_keeps_the_seed_of_the_log() {
     store.close();
 }
 
-/// It goes on when somebody has removed something, or has been given more.
-#[test]
-fn a_quota_that_is_used_up_is_a_full_device_and_not_a_lost_one() {
+/// A store whose log gets no further segment from `fail` on. -> It, its directory, what it says then, and how much it had taken; it can go on, and
+/// has taken one more.
+fn with_log_that_cannot_go_on(fail: fn(&Path)) -> (MetaDisk, tempfile::TempDir, StoreError, u64) {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: Some(1 << 20), ..Options::default() };
     MetaDisk::create(dir.path(), &options).unwrap();
     let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
-    let big = |t: u64| put_bytes(&store, t, 60_000);
     // No checkpoint gives a segment back.
     let checkpoint = lock(&store.shared.checkpointer.pending);
-    faults::refuse_allocations_below(dir.path());
-    let applied_count = (1..1000).take_while(|t| big(*t).is_ok()).count() as u64;
+    let log = dir.path().join("log");
+    fail(&log);
+    let applied_count = (1..1000).take_while(|t| put_bytes(&store, *t, 60_000).is_ok()).count() as u64;
     assert!((2..999).contains(&applied_count), "{applied_count}");
-    assert_eq!(big(applied_count + 1), Err(StoreError::NoSpace));
-    assert!(!store.pressure().poisoned);
-    faults::mend(dir.path());
+    let told = put_bytes(&store, applied_count + 1, 60_000).unwrap_err();
+    faults::mend(&log);
     drop(checkpoint);
-    big(applied_count + 1).unwrap();
+    assert!(!store.pressure().poisoned);
+    put_bytes(&store, applied_count + 1, 60_000).unwrap();
+    (store, dir, told, applied_count)
+}
+
+/// It goes on when somebody has removed something, or has been given more.
+#[test]
+fn a_quota_that_is_used_up_is_a_full_device_and_not_a_lost_one() {
+    let (store, _dir, told, _) = with_log_that_cannot_go_on(faults::refuse_allocations_below);
+    assert_eq!(told, StoreError::NoSpace);
     store.close();
 }
 
 /// Who has too many connections for a while has no damaged device.
 #[test]
 fn a_log_that_finds_no_descriptor_for_a_segment_goes_on_when_there_is_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options { segment_bytes: Some(1 << 20), ..Options::default() };
-    MetaDisk::create(dir.path(), &options).unwrap();
-    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
-    let big = |t: u64| put_bytes(&store, t, 60_000);
-    // No checkpoint gives a segment back.
-    let checkpoint = lock(&store.shared.checkpointer.pending);
-    faults::fail_opens_below(&dir.path().join("log"));
-    let applied_count = (1..1000).take_while(|t| big(*t).is_ok()).count() as u64;
-    assert!((2..999).contains(&applied_count), "{applied_count}");
-    let told = StoreError::Device { operation: "make a log segment", errno: libc::EMFILE };
-    assert_eq!(big(applied_count + 1), Err(told));
-    faults::mend(&dir.path().join("log"));
-    drop(checkpoint);
-    assert!(!store.pressure().poisoned);
-    big(applied_count + 1).unwrap();
+    let (store, dir, told, applied_count) = with_log_that_cannot_go_on(faults::fail_opens_below);
+    assert_eq!(told, StoreError::Device { operation: "make a log segment", errno: libc::EMFILE });
     store.checkpoint().unwrap();
     store.close();
     drop(store);
-    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let store = MetaDisk::open(dir.path(), &Options::default(), Arc::new(|| ())).unwrap();
     let row = store.get(1, &(applied_count + 1).to_be_bytes()).unwrap();
     assert_eq!(row.map(|row| row.len()), Some(60_000));
     store.close();
