@@ -83,6 +83,8 @@ pub(super) enum Verdict {
 /// Reads that follow each other.
 #[derive(Clone, Copy, Debug)]
 struct Run {
+    /// The kernel may ask for so much before `start`: it asks around a fault, in parts if it has some of that.
+    from: u64,
     start: u64,
     next: u64,
     read_count: u32,
@@ -97,7 +99,7 @@ impl Run {
         // The first requests of a file pass each other too.
         let passing = STREAM_BEFORE_BYTES.max(2 * scope.kernel_window_bytes);
         let before = if self.is_stream() || self.start == 0 { passing } else { GAP_BYTES };
-        let from = self.next.saturating_sub(BEHIND_BYTES).max(self.start);
+        let from = self.next.saturating_sub(BEHIND_BYTES).max(self.from);
         // The kernel does not ask for what it was given, up to the next sign.
         let is_next_pushed = scope.pushed.start <= self.next.saturating_add(before);
         let pushed_end = scope.pushed.end.min(sign_behind(self.next, scope.kernel_window_bytes));
@@ -172,12 +174,15 @@ impl Pattern {
         }
         match self.continued(extent, scope) {
             Some(continued) => self.on_continued(continued, extent, scope),
-            None if !self.is_around(extent, scope) => self.on_new_run(extent, extent.start, scope),
-            None => match self.expected_within(extent) {
-                // What is before the page that is meant costs less than to ask for each page that follows it.
-                Some(start) => self.on_new_run(extent, start, scope),
-                None => self.refuse(extent, true),
-            },
+            None => {
+                let is_around = self.is_around(extent, scope);
+                match self.expected_near(extent, scope) {
+                    // What is before the page that is meant costs less than to ask for each page that follows it.
+                    Some(start) if is_around || self.is_faulting => self.on_new_run(extent, start, scope),
+                    _ if is_around => self.refuse(extent, true),
+                    _ => self.on_new_run(extent, extent.start, scope),
+                }
+            }
         }
     }
 
@@ -295,17 +300,27 @@ impl Pattern {
         if extent.end <= end { self.chunks(run, stride, scope) } else { Verdict::Plain }
     }
 
-    /// Where the next chunk of a stride begins, if that is within the extent.
-    fn expected_within(&self, extent: Extent) -> Option<u64> {
+    /// What the kernel asks for in front of the page that is meant.
+    fn before_bytes(&self, scope: Scope) -> u64 {
+        if self.is_faulting { scope.kernel_window_bytes / 2 } else { 0 }
+    }
+
+    /// Where the next chunk of a stride begins, if that is what an extent is about.
+    fn expected_near(&self, extent: Extent, scope: Scope) -> Option<u64> {
         let stride = self.stride.filter(Stride::is_known)?;
+        let last = extent.start.saturating_add(self.before_bytes(scope)).max(extent.end.saturating_sub(1));
         let mut starts = self.runs.iter().rev().map(|run| run.start.saturating_add(stride.distance));
-        starts.find(|start| extent.start <= *start && *start < extent.end)
+        starts.find(|start| extent.start <= *start && *start <= last)
     }
 
     /// A read that follows no other; `start` is the first byte that is meant.
     fn on_new_run(&mut self, extent: Extent, start: u64, scope: Scope) -> Verdict {
         let is_chunk = self.learn_stride(start);
-        let run = Run { start, next: extent.end, read_count: 1, reader: 0, is_shared: false };
+        let start = if is_chunk { self.fault_within(extent, start, scope) } else { start };
+        let before = if is_chunk { self.before_bytes(scope) } else { 0 };
+        let from = start.saturating_sub(before).min(extent.start);
+        let run =
+            Run { from, start, next: extent.end.max(start), read_count: 1, reader: 0, is_shared: false };
         if self.runs.len() == RUN_COUNT_MAX {
             self.runs.pop_front();
         }
@@ -321,10 +336,22 @@ impl Pattern {
         }
     }
 
+    /// Where a chunk begins that was thought to begin with the extent. A whole window of the kernel has its fault in the middle: what is
+    /// in front of it was taken for the first of an earlier chunk, whose window came in parts.
+    fn fault_within(&mut self, extent: Extent, start: u64, scope: Scope) -> u64 {
+        let before = self.before_bytes(scope);
+        match &mut self.stride {
+            Some(stride) if before > 0 && extent == Extent::at(start, scope.kernel_window_bytes) => {
+                (stride.chunk, stride.confirmed_count) = (stride.chunk.saturating_sub(before), 0);
+                start + before
+            }
+            _ => start,
+        }
+    }
+
     /// The chunk that a run is in, and the next ones.
     fn chunks(&self, run: Run, stride: Stride, scope: Scope) -> Verdict {
-        // The kernel will ask for what is around the first page.
-        let before = if self.is_faulting { scope.kernel_window_bytes / 2 } else { 0 };
+        let before = self.before_bytes(scope);
         let byte_count = stride.chunk.saturating_add(before);
         let now = Extent::at(run.start, stride.chunk.max(run.next - run.start));
         let is_sure = stride.confirmed_count >= CONFIRMED_COUNT_MIN;

@@ -186,6 +186,28 @@ fn a_stride_over_a_mapping_is_read_without_its_gaps() {
     assert!(kernel.pattern.stride.is_some_and(|stride| stride.distance == MIB && stride.count > 100));
 }
 
+/// Of what is around the first page of a chunk another process has had a part asked for, and the kernel asks for the rest.
+#[test]
+fn a_stride_outlives_a_window_that_comes_in_parts() {
+    for parts in [[-8, -7, 3, 8], [-8, -2, -1, 8], [-8, 2, 5, 8]] {
+        let mut kernel = Faulting::new();
+        let mut fetched_before = 0;
+        for chunk in 0..400_i64 {
+            if chunk == 200 {
+                fetched_before = kernel.fetched.len();
+                for part in parts.windows(2) {
+                    let pages = (chunk * 256 + part[0]) as u64..(chunk * 256 + part[1]) as u64;
+                    assert!(kernel.ask(Extent::new(pages.start * PAGE_BYTES, pages.end * PAGE_BYTES)));
+                    kernel.pages.extend(pages.map(|page| (page, true)));
+                }
+            }
+            (chunk as u64 * 256..chunk as u64 * 256 + 64).for_each(|page| kernel.touch(page));
+        }
+        let fetched = kernel.fetched.len() - fetched_before;
+        assert!(fetched * 100 < 200 * 64 * 114, "{parts:?}: {fetched} pages were read for {}", 200 * 64);
+    }
+}
+
 /// Somebody else comes to a page here and there, where the others have been long ago or are not yet.
 #[test]
 fn a_stride_outlives_single_reads_elsewhere() {
