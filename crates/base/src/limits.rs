@@ -86,6 +86,9 @@ pub const LEASE: Duration = Duration::from_secs(3);
 pub const LEASE_TRUST: Duration = Duration::from_millis(2400);
 /// A restarted target gives its clients this long to come back; nothing that they say can extend it.
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
+/// A server whose ticks are late by this much has stood still: its process was stopped, or it hung in its disk. Clients send something each second
+/// in a recovery, and every 5 s otherwise.
+pub const STANDSTILL_MIN: Duration = Duration::from_secs(5);
 /// No recovery takes longer than this: who has come back and is not done by then is given up too.
 pub const RECOVERY_HARD: Duration = Duration::from_secs(180);
 /// A target forgets a client of which it heard nothing for this long, even if it is in nobody's way.

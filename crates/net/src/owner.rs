@@ -5,7 +5,7 @@ use crate::connection::Held;
 use crate::router::Port;
 use crate::run::{self, Runnable};
 use crate::timer::{Timed, Timer};
-use base::{Duration, Machine, Time};
+use base::{Duration, Machine, Time, limits};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -45,7 +45,7 @@ pub struct Lateness {
 impl Lateness {
     /// Of servers, who give up clients that they have not heard for 30 s. These send something every 5 s.
     pub const OF_SERVERS: Lateness =
-        Lateness { late_after: Duration::from_secs(5), frames_first: Duration::from_secs(1) };
+        Lateness { late_after: limits::STANDSTILL_MIN, frames_first: Duration::from_secs(1) };
 }
 
 /// A machine and its two queues.

@@ -62,6 +62,8 @@ pub struct CoreOptions {
 const HOLDER_SILENT_MAX: Duration = limits::LEASE.saturating_add(limits::RESEND_FIRST);
 /// So many clients at most are looked at one by one with each check; more take long, and the simulation has thousands.
 const ROLL_CHECKED_MAX: usize = 64;
+/// A recovery that waits for somebody looks at the time so often, and so knows when it stood still.
+const PULSE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the target knows of one client.
 #[derive(Debug)]
@@ -265,7 +267,7 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub fn on_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         self.settle(out);
         if self.remembered.is_outdated {
             return;
@@ -408,7 +410,7 @@ impl<M: MetaStore> Core<M> {
 
     /// The store has made more durable (`Input::Durable` of the owner).
     pub fn on_durable(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         self.settle(out);
     }
 
@@ -420,18 +422,32 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub fn on_tick(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         if self.kick_at.is_some_and(|at| at <= now.time) {
             self.kick_unawaited();
             self.kick_at = Some(now.time.after(limits::SYNC_INTERVAL));
         }
         self.evict_silent(out);
+        // Who has just said that he is done is not missing.
         self.settle(out);
+        if self.is_open {
+            self.evict_missing(out);
+            self.settle(out);
+        }
+    }
+
+    /// Something comes. In a recovery that waits for somebody no long time passes without a tick, unless the target stands still.
+    fn go_on_at(&mut self, now: Now) {
+        let unread = now.time.since(self.now.time);
+        if self.is_somebody_awaited() && unread >= limits::STANDSTILL_MIN {
+            self.prolong_window(unread);
+        }
+        self.now = now;
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
         let window = self.recovery.as_ref().filter(|_| self.is_somebody_awaited());
-        let window = window.map(|recovery| recovery.deadline);
+        let window = window.map(|recovery| recovery.deadline.min(self.now.time.after(PULSE_INTERVAL)));
         let silence = (!self.exports.is_empty()).then_some(self.next_silence_check);
         if self.remembered.is_outdated {
             return None;

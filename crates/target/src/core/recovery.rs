@@ -17,7 +17,7 @@ use super::roll::Roll;
 use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
-use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, limits};
+use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, Xid, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, LockRequest, MdtRequest, Request};
@@ -126,6 +126,8 @@ pub(super) struct Awaited {
     pub done: Option<Box<Frame>>,
     /// The client is gone, and its replays are those that another target has kept.
     pub is_stood_in: bool,
+    /// Its last connect. What it has said before that it says again.
+    attempt: Xid,
 }
 
 impl Awaited {
@@ -246,6 +248,15 @@ impl<M: MetaStore> Core<M> {
         self.set_deadline();
     }
 
+    /// Nothing was read for so long: nobody could come.
+    pub(super) fn prolong_window(&mut self, stood_still: Duration) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.started = recovery.started.after(stood_still);
+            recovery.since = recovery.since.after(stood_still);
+        }
+        self.set_deadline();
+    }
+
     fn set_deadline(&mut self) {
         let (window, hard) = (self.options.recovery_window, self.recovery_hard);
         if let Some(recovery) = &mut self.recovery {
@@ -310,16 +321,24 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
-    /// The client connects (again) and starts its replays from the beginning.
-    pub(super) fn restart_awaiting(&mut self, client: ClientId) {
+    /// The client connects (again) and starts its replays from the beginning. False: it has connected since, and this is a late copy.
+    pub(super) fn restart_awaiting(&mut self, client: ClientId, connect: Xid) -> bool {
         self.note_alive(client);
         self.note_change(client);
-        let Some(export) = self.exports.get_mut(&client) else { return };
-        if let Some(awaited) = &mut export.awaited {
+        let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
+        let Some(awaited) = awaited else { return true };
+        if connect > awaited.attempt {
+            awaited.attempt = connect;
             awaited.done = None;
             // It says them anew.
             awaited.held = Named::default();
         }
+        connect == awaited.attempt
+    }
+
+    /// All have said that they are done, and the end waits for the disk: whoever connects now has nothing to say again.
+    pub(super) fn is_drained(&self) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| recovery.drained_at.is_some())
     }
 
     /// A request from before the restart, or one that makes opens and locks known again. One that is not known here (this program is
@@ -346,7 +365,7 @@ impl<M: MetaStore> Core<M> {
                 out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
                 return self.answer_refusal(&frame, Status::ProtocolError, out);
             }
-            if frame.xid > acked {
+            if frame.xid > acked.max(awaited.attempt) {
                 let is_news = !std::mem::replace(&mut awaited.is_replayed, true);
                 awaited.held.push(frame, request);
                 if is_news {
@@ -391,7 +410,7 @@ impl<M: MetaStore> Core<M> {
         self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         match &mut export.awaited {
-            Some(awaited) if awaited.is_stood_in => {}
+            Some(awaited) if awaited.is_stood_in || frame.xid < awaited.attempt => {}
             Some(awaited) => {
                 awaited.done = Some(Box::new(frame));
                 self.stop_listing(client);
@@ -410,10 +429,7 @@ impl<M: MetaStore> Core<M> {
             self.start_held(out);
             self.serve_returned(out);
         }
-        self.evict_missing(out);
         if self.is_lossless() {
-            self.start_held(out);
-            self.serve_returned(out);
             self.try_serve(out);
         } else {
             self.run_replays(out);
@@ -475,7 +491,8 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
-    fn evict_missing(&mut self, out: &mut Vec<CoreOutput>) {
+    /// The end of the window. Only ticks look for it: they come behind the frames that a server which stood still has not read.
+    pub(super) fn evict_missing(&mut self, out: &mut Vec<CoreOutput>) {
         let Some(recovery) = &self.recovery else { return };
         if recovery.drained_at.is_some() || self.now.time < recovery.deadline {
             return;

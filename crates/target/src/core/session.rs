@@ -88,8 +88,11 @@ impl<M: MetaStore> Core<M> {
             Some((session, _)) => {
                 let is_awaited =
                     self.exports.get(&request.client).is_some_and(|export| export.awaited.is_some());
-                if is_awaited {
-                    self.restart_awaiting(request.client);
+                if is_awaited && self.is_drained() {
+                    return self.held_frames.push(frame.clone());
+                }
+                if is_awaited && !self.restart_awaiting(request.client, frame.xid) {
+                    return;
                 }
                 let state = if is_awaited { SessionState::Replay } else { SessionState::Resumed };
                 self.send_connected(frame, &request, session, state, Transno::ZERO, out);

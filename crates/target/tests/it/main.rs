@@ -7,5 +7,6 @@ mod lineage;
 mod lossless;
 mod manifests;
 mod network;
+mod reconnects;
 mod sessions;
 mod versions;
