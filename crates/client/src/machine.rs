@@ -279,7 +279,7 @@ impl Client {
                 for object in state.dirty.take_late() {
                     tasks.push(Box::pin(dirty::write_out_late(ctx.clone(), object)));
                 }
-                for fh in std::mem::take(&mut state.to_revive) {
+                while let Some(fh) = state.next_to_revive() {
                     tasks.push(Box::pin(crate::ops::open::revive_unasked(ctx.clone(), fh)));
                 }
                 tasks

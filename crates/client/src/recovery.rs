@@ -86,8 +86,11 @@ impl State {
             handle.is_lost = true;
             if handle.args.write {
                 // Written since, perhaps, without the MDT counting a writer: it must not go on believing a size.
-                self.to_revive.push(handle.args.handle.0);
+                self.to_revive.push_front(handle.args.handle.0);
                 self.lost_writers.insert(handle.args.handle.0);
+            } else {
+                // Or its file would go when its last name does.
+                self.to_revive.push_back(handle.args.handle.0);
             }
         }
         for (fh, closing) in self.closing_handles.iter_mut().filter(|(_, closing)| is_here(closing.fid)) {

@@ -207,8 +207,9 @@ pub(crate) struct State {
     pub(crate) accesses: BTreeMap<TargetId, Waiting>,
     /// Cancels that nobody waits for go together.
     pub(crate) cancels: BTreeMap<TargetId, Cancels>,
-    /// Handles to open again in the tail.
-    pub(crate) to_revive: Vec<u64>,
+    /// Handles to open again in the tail, and how many are being opened.
+    pub(crate) to_revive: VecDeque<u64>,
+    pub(crate) reviving_count: usize,
     /// Extent locks that are being asked for; others who need the like wait for the answer.
     pub(crate) enqueues: BTreeMap<(ObjectId, LockMode), Vec<Sender<()>>>,
     /// Targets that are probed now, with what is known already.
@@ -286,7 +287,8 @@ impl State {
             reports: BTreeMap::new(),
             accesses: BTreeMap::new(),
             cancels: BTreeMap::new(),
-            to_revive: Vec::new(),
+            to_revive: VecDeque::new(),
+            reviving_count: 0,
             enqueues: BTreeMap::new(),
             probes: BTreeMap::new(),
             last_trace: 0,

@@ -37,6 +37,8 @@ const CLOSE_TRY_COUNT: u32 = 3;
 /// a close there takes.
 const BUSY_TRY_COUNT: u32 = 25;
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Handles that are opened again at a time after an eviction.
+const REVIVING_COUNT_MAX: usize = 32;
 
 fn open_args(ctx: &Ctx, flags: u32) -> OpenArgs {
     let handle = ctx.with(|state| {
@@ -318,6 +320,7 @@ pub(crate) enum Obstacle {
 pub(crate) async fn revive_unasked(ctx: Ctx, fh: u64) {
     // Who uses the handle tries it again, and is told why it fails.
     let _ = revive(&ctx, fh).await;
+    ctx.with(|state| state.reviving_count -= 1);
 }
 
 /// A handle was opened again while, or after, it was released: its close may have been faster than the open. So it is closed once more,
@@ -649,6 +652,13 @@ impl State {
 
     fn is_closing_handle(&self, fh: u64) -> bool {
         self.closing_handles.contains_key(&fh)
+    }
+
+    /// The next handle that is to be opened again. Others who ask the MDT meanwhile are not behind all of them.
+    pub(crate) fn next_to_revive(&mut self) -> Option<u64> {
+        let next = (self.reviving_count < REVIVING_COUNT_MAX).then(|| self.to_revive.pop_front()).flatten();
+        self.reviving_count += usize::from(next.is_some());
+        next
     }
 
     fn note_revived(&mut self, fh: u64) {

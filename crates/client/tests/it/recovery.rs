@@ -2,7 +2,7 @@
 
 use crate::world::{Loss, O_EXCL, O_RDONLY, O_RDWR, TOP, World, append_call, write_call};
 use base::{Duration, TargetId};
-use client::{Answer, Call, Event, Notify, NotifyId, NotifyResult, SetattrCall};
+use client::{Answer, Call, Event, Input, Notify, NotifyId, NotifyResult, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 
 const O_DIRECT: u32 = 0o40000;
@@ -172,6 +172,56 @@ fn a_writer_counts_again_after_its_eviction() {
     world.pass(Duration::from_secs(10));
     let attr = world.attr(1, node);
     assert_eq!((attr.size_bytes, attr.is_size_known), (14, true));
+}
+
+#[test]
+fn files_that_are_open_to_read_are_open_again_after_an_eviction() {
+    let mut world = World::new(1, 1, 2);
+    let (node, fh) = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, (node, fh), 0, b"bytes"), Ok(5));
+    world.release(0, (node, fh));
+    world.pass(Duration::from_secs(10));
+    let files: Vec<_> = (0..100).map(|_| (node, world.open(0, node, O_RDONLY | O_DIRECT).0)).collect();
+    world.evict(0, 0);
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.open_count(0), 100);
+    assert_eq!(world.call(1, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.read(0, files[99], 0, 100), b"bytes");
+    files.into_iter().for_each(|file| world.release(0, file));
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.object_count(0), 0);
+}
+
+#[test]
+fn calls_that_were_not_sent_before_an_eviction_are_sent_after_it() {
+    let mut world = World::new(1, 1, 2);
+    let make = |world: &mut World, name| {
+        let file = world.create(0, TOP, name);
+        world.release(0, file);
+        file.0
+    };
+    let node = make(&mut world, "old");
+    make(&mut world, "gone");
+    world.pass(Duration::from_secs(5));
+    world.mounts[0].is_cut_off = true;
+    world.input(0, Input::ConnectionLost(TargetId::mdt(0)));
+    let (parent, set) = (TOP, SetattrCall { mode: Some(0o600), ..SetattrCall::default() });
+    let calls = [
+        Call::Mkdir { parent, name: b"d".into(), mode: 0o755, umask: 0 },
+        Call::Unlink { parent, name: b"gone".into() },
+        Call::Rename { parent, name: b"old".into(), new_parent: TOP, new_name: b"new".into(), flags: 0 },
+        Call::Open { node, flags: O_RDWR },
+        Call::Setattr { node, set },
+    ];
+    let begun = calls.map(|call| world.begin(0, call));
+    world.evict(0, 0);
+    world.mounts[0].is_cut_off = false;
+    let answers = begun.map(|call| world.finish(0, call));
+    assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::mdt(0))));
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(world.names(1, TOP), ["d", "new"]);
+    assert_eq!(world.attr(1, node).permissions, 0o600);
 }
 
 #[test]

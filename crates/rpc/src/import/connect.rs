@@ -1,9 +1,9 @@
 //! Connecting, and what a connect reply means for what is outstanding.
 
-use super::{Connecting, Import, ImportOutput, ImportState, Purpose, Replay, Ticket};
+use super::{Connecting, Import, ImportOutput, ImportState, Pending, Purpose, Replay, Ticket};
 use base::{Now, Status, StatusClass, limits};
 use wire::session::{SessionState, features};
-use wire::{ConnectReply, ConnectRequest, Frame, OstRequest, Reply, Request, Starts};
+use wire::{ConnectReply, ConnectRequest, Frame, MdtRequest, OstRequest, Reply, Request, Starts};
 
 impl Import {
     pub(super) fn start_connecting(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
@@ -150,7 +150,10 @@ impl Import {
         self.left_behind.add(retained.into_iter().map(|(transno, retained)| (transno, retained.request)));
         self.retained_bytes = 0;
         out.push(ImportOutput::Evicted);
-        let modifying = self.pending.iter().filter(|(_, pending)| pending.kind.is_modifying());
+        let ends = |pending: &Pending| {
+            pending.kind.is_modifying() && !(pending.xid.is_none() && is_of_names(&pending.request))
+        };
+        let modifying = self.pending.iter().filter(|(_, pending)| ends(pending));
         let tickets: Vec<Ticket> = modifying.map(|(ticket, _)| *ticket).collect();
         self.end_evicted(&tickets, out);
     }
@@ -195,6 +198,28 @@ impl Import {
             self.complete(ticket, Err(status), out);
         }
         self.set_state(ImportState::Refused(status), out);
+    }
+}
+
+/// A change of names or of what an inode has beside its data, by nothing that a session holds: if it was not sent in the one it may be in the next.
+fn is_of_names(request: &Request) -> bool {
+    match request {
+        Request::Mdt(MdtRequest::Setattr { set, handle, .. }) => handle.is_none() && set.size_bytes.is_none(),
+        Request::Mdt(request) => matches!(
+            request,
+            MdtRequest::Create(_)
+                | MdtRequest::Unlink { .. }
+                | MdtRequest::Rmdir { .. }
+                | MdtRequest::Rename { .. }
+                | MdtRequest::Link { .. }
+                | MdtRequest::Open { .. }
+                | MdtRequest::Setxattr { .. }
+                | MdtRequest::Removexattr { .. }
+                | MdtRequest::SetLayout { .. }
+                | MdtRequest::MakeStriped { .. }
+                | MdtRequest::SetDefaultStriping { .. }
+        ),
+        _ => false,
     }
 }
 
