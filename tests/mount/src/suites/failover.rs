@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::bounded;
-use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, note, read, wait_until};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, note, read, skip, wait_until};
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
 use crate::load;
 use crate::sys;
@@ -30,6 +30,7 @@ static CASES: &[Case] = &[
     Case { name: "owner_killed", seconds: 120, run: owner_killed },
     Case { name: "owner_stopped", seconds: 120, run: owner_stopped },
     Case { name: "woken_after_takeover", seconds: 120, run: woken_after_takeover },
+    Case { name: "stopped_within_a_write", seconds: 120, run: stopped_within_a_write },
     Case { name: "fence_fails", seconds: 120, run: fence_fails },
     Case { name: "fence_lies", seconds: 120, run: fence_lies },
     Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
@@ -357,9 +358,43 @@ fn owner_stopped(context: &Context) -> Result<()> {
 /// On storage that does not carry locks from one machine to the other, and a fence of which the old owner notices nothing: it goes on when
 /// everything is over, learns that it was replaced, and ends. Nothing of it reaches the targets.
 fn woken_after_takeover(context: &Context) -> Result<()> {
+    woken(context, |pair| pair.first.signal(libc::SIGSTOP))
+}
+
+/// The same, stopped as it comes back from one of the several calls that write one piece of data: the rest of that is to do yet.
+fn stopped_within_a_write(context: &Context) -> Result<()> {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        return skip("strace is not installed");
+    }
+    woken(context, |pair| {
+        let trace = pair.cluster.data.join("trace");
+        let pid = pair.first.pid().to_string();
+        let stopping = format!("inject=pwrite64:signal=SIGSTOP:when={}", 1 + context.random().below(12));
+        let mut tracer = Command::new("strace")
+            .args(["-f", "-qq", "-y", "-p", &pid, "-e", "trace=pwrite64", "-e", &stopping, "-o"])
+            .arg(&trace)
+            .spawn()?;
+        let is_stopped = wait_until(PATIENCE, "a write has stopped the owner", || {
+            Ok(fs::read_to_string(&trace).unwrap_or_default().contains("--- stopped by SIGSTOP"))
+        });
+        // Let go, it stands still.
+        let detached = sys::kill(tracer.id() as i32, libc::SIGINT);
+        tracer.wait()?;
+        is_stopped?;
+        detached?;
+        pair.first.signal(libc::SIGSTOP)?;
+        let said = fs::read_to_string(&trace)?;
+        let written = said.lines().rfind(|line| line.contains("pwrite64(")).unwrap_or_default();
+        expect(written.contains("/ost0/") || written.contains("/mdt0/"), &format!("a target's: {said}"))?;
+        note(&format!("stopped behind {written}"));
+        Ok(())
+    })
+}
+
+fn woken(context: &Context, stop: impl FnOnce(&Pair) -> Result<()>) -> Result<()> {
     let pair = Pair::start(context, "true")?;
     pair.undisturbed(context, || {
-        pair.first.signal(libc::SIGSTOP)?;
+        stop(&pair)?;
         for name in ["mdt0", "ost0"] {
             fs::remove_file(pair.cluster.data.join(name).join("lock"))?;
         }
