@@ -194,6 +194,7 @@ pub const EXPECTED: &[&str] = &[
     "lease ended",
     "holder without a lease",
     "clock set",
+    "connection broken",
     "notification",
     "rest",
     "storm",

@@ -1,5 +1,6 @@
 //! The world: what a run consists of, and its rounds. What happens in it is said in a file each.
 
+mod breaks;
 mod clocks;
 mod driver;
 mod faults;
@@ -21,6 +22,7 @@ use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Pool, Rng, TargetId, TargetKind, Time,
     WallTime,
 };
+use breaks::Breaks;
 use client::mgc::{self, Mgc};
 use client::{
     Answer, Call, Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output,
@@ -63,6 +65,8 @@ enum Event {
     Crash(TargetId, bool),
     /// An operator has the target evict the client.
     Evict(TargetId, ClientId),
+    /// The client of a seat loses its connection.
+    Break(usize, TargetId),
     /// All of these lose power at the same instant.
     Blackout(Vec<TargetId>, Vec<usize>),
 }
@@ -117,6 +121,7 @@ pub struct World {
     pub rng: Rng,
     pub now: Now,
     clocks: Clocks,
+    breaks: Breaks,
     pub options: Options,
     shared: Shared,
     wire: BTreeMap<(Time, u64), Event>,
@@ -187,6 +192,7 @@ impl World {
             rng,
             now: Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) },
             clocks: Clocks::new(seed),
+            breaks: Breaks::new(seed),
             options: options.clone(),
             shared,
             wire: BTreeMap::new(),
@@ -334,6 +340,7 @@ impl World {
         self.was_full = self.full.clone();
         self.plan_faults();
         self.plan_clocks();
+        self.plan_breaks();
         self.was_full.extend(&self.full);
         let mut busy_slots = Vec::new();
         let mut planned = std::mem::take(&mut self.planned);

@@ -82,6 +82,7 @@ impl World {
                 self.count("evicted by an operator");
                 self.on_server(id, |server, now, _, out| server.evict(now, client, out));
             }
+            Event::Break(seat, id) => self.break_connection(seat, id),
             Event::Blackout(targets, seats) => self.black_out(&targets, &seats),
             Event::Heal(cut) => {
                 self.trace(|| format!("{cut:?} is over"));

@@ -136,6 +136,7 @@ impl World {
 
     pub(super) fn start(&mut self, id: TargetId) {
         self.trace(|| format!("{id} starts"));
+        self.plan_breaks_after_start(id);
         let config = self.config.clone();
         self.on_server(id, |server, now, _, out| server.start(now, &config, out));
     }

@@ -50,6 +50,9 @@ struct Owed {
     is_certain: bool,
     /// Descriptors that were open when the mount heard of it.
     open: BTreeSet<u64>,
+    /// Calls that were opening some then, and descriptors that came of them: the mount may have had those already.
+    opening: BTreeSet<u64>,
+    perhaps_open: BTreeSet<u64>,
     /// Those that a close has told it. Nobody may have heard of that.
     closed: BTreeSet<u64>,
     is_untold: bool,
@@ -307,11 +310,11 @@ impl Losses {
         let told = result.as_ref().map_or_else(|errno| *errno, |_| 0);
         let is_right = match (&call, result) {
             (Call::Open { node, .. }, Ok(Answer::Opened { fh, .. })) => {
-                teller.open.insert(*fh, *node);
+                teller.note_open(id, *fh, *node);
                 true
             }
             (Call::Create { .. } | Call::Tmpfile { .. }, Ok(Answer::Created { entry, fh, .. })) => {
-                teller.open.insert(*fh, entry.node);
+                teller.note_open(id, *fh, entry.node);
                 true
             }
             (Call::Fsync { node, fh, .. }, _) => teller.is_right(*node, *fh, told, true),
@@ -344,19 +347,40 @@ impl Losses {
 }
 
 impl Teller {
+    fn note_open(&mut self, call: u64, fh: u64, node: u64) {
+        self.open.insert(fh, node);
+        if let Some(owed) = self.files.get_mut(&node)
+            && owed.opening.remove(&call)
+        {
+            owed.perhaps_open.insert(fh);
+        }
+    }
+
     /// Something of this inode is lost.
     fn owe(&mut self, node: u64, is_certain: bool) {
         let open: BTreeSet<u64> =
             self.open.iter().filter(|(_, of)| **of == node).map(|(fh, _)| *fh).collect();
+        let is_opening =
+            |call: &Call| matches!(call, Call::Open { .. } | Call::Create { .. } | Call::Tmpfile { .. });
+        let opening = self.calls.iter().filter(|(_, call)| is_opening(call)).map(|(id, _)| *id);
+        let opening: BTreeSet<u64> = opening.collect();
         match self.files.get_mut(&node) {
             Some(owed) if !is_certain && owed.is_certain => {
                 // Not all that is open now was then.
                 owed.open.extend(open);
+                owed.opening.extend(opening);
                 owed.closed.clear();
                 owed.is_certain = false;
             }
             _ => {
-                let owed = Owed { is_certain, open, closed: BTreeSet::new(), is_untold: true };
+                let owed = Owed {
+                    is_certain,
+                    open,
+                    opening,
+                    perhaps_open: BTreeSet::new(),
+                    closed: BTreeSet::new(),
+                    is_untold: true,
+                };
                 self.files.insert(node, owed);
             }
         }
@@ -365,6 +389,7 @@ impl Teller {
     fn is_right(&mut self, node: u64, fh: u64, told: i32, is_fsync: bool) -> bool {
         let Some(owed) = self.files.get_mut(&node) else { return told != EIO };
         let is_owed = owed.open.contains(&fh) || is_fsync && owed.is_untold;
+        let may_tell = is_owed || owed.perhaps_open.contains(&fh);
         match told {
             0 if is_fsync => {
                 owed.open.remove(&fh);
@@ -374,10 +399,11 @@ impl Teller {
             }
             EIO if is_fsync => {
                 owed.open.remove(&fh);
+                owed.perhaps_open.remove(&fh);
                 owed.is_untold = false;
-                is_owed
+                may_tell
             }
-            EIO => is_owed && owed.closed.insert(fh),
+            EIO => may_tell && owed.closed.insert(fh),
             0 => true,
             // It says something that is worse, or newer.
             _ => {
