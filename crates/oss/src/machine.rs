@@ -24,10 +24,13 @@ use wire::{Callback, Frame, Life, LockGrant, OstReply, Reply, Request};
 /// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
 /// its MDT has evicted and that does not know it yet.
 pub const TOMBSTONE_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Between two parts of a look at all tombstones, where nothing is to be forgotten.
+/// Between two looks at all tombstones.
 const TOMBSTONE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// And where something is: 10,000 tombstones a second, more than come.
+/// Between two parts of a look, behind one in which something was to be forgotten: 10,000 tombstones a second, more than come.
 const TOMBSTONE_PART_INTERVAL: Duration = Duration::from_millis(100);
+/// And behind one in which nothing was. A look that waited there for something to grow old would go as fast as tombstones do, and never
+/// come to those behind it, nor back to those that it has passed.
+const TOMBSTONE_PASSED_INTERVAL: Duration = Duration::from_secs(1);
 const TOMBSTONES_PER_CHECK: usize = 1000;
 
 #[derive(Clone, Debug)]
@@ -455,8 +458,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.meta.kick();
         }
         if self.tombstone_check_at <= now.time {
-            let is_going_on = self.forget_old_tombstones(now);
-            let pause = if is_going_on { TOMBSTONE_PART_INTERVAL } else { TOMBSTONE_CHECK_INTERVAL };
+            let pause = self.forget_old_tombstones(now);
             self.tombstone_check_at = now.time.after(pause);
         }
         self.locks.on_tick(now.time, &mut effects.locks);
@@ -470,9 +472,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         WallTime(started.wall.0.saturating_add(passed_ns))
     }
 
-    /// Looks at some tombstones, from where it stopped the last time; whether some of them have gone and more are left. Damaged ones
-    /// stay.
-    fn forget_old_tombstones(&mut self, now: Now) -> bool {
+    /// Looks at some tombstones, from where it stopped the last time; how long until the next ones are looked at. Damaged ones stay.
+    fn forget_old_tombstones(&mut self, now: Now) -> Duration {
         let mut batch = Batch::new();
         let mut seen_count = 0;
         let from = std::mem::take(&mut self.tombstone_cursor);
@@ -492,14 +493,18 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let is_end = seen_count < TOMBSTONES_PER_CHECK;
         self.tombstone_cursor = if is_end { Vec::new() } else { cursor };
         // What cannot be forgotten now, for want of space say, is forgotten later.
-        let is_going_on = !is_end && !batch.is_empty();
+        let pause = match (is_end, batch.is_empty()) {
+            (true, _) => TOMBSTONE_CHECK_INTERVAL,
+            (false, true) => TOMBSTONE_PASSED_INTERVAL,
+            (false, false) => TOMBSTONE_PART_INTERVAL,
+        };
         if scanned.is_ok()
             && !batch.is_empty()
             && let Ok(transno) = self.core.apply_internal(batch)
         {
             self.on_applied(transno);
         }
-        is_going_on
+        pause
     }
 
     fn on_evicted(&mut self, now: Now, client: ClientId, effects: &mut Effects) {

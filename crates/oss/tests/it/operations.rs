@@ -323,6 +323,40 @@ fn tombstones_go_faster_than_they_come() {
     assert_eq!(count(&world), 0);
 }
 
+/// Keys follow the order of creation, more or less, so the look comes to those that grow old just now, and must go on.
+#[test]
+fn tombstones_behind_those_that_grow_old_steadily_are_forgotten_too() {
+    const PER_MINUTE: u32 = 2500;
+    let mut world = World::new();
+    let minute = base::Duration::from_secs(60);
+    let ended = world.now.wall.0 - oss::machine::TOMBSTONE_LIFE.as_nanos() as i64;
+    let put = |numbers: std::ops::Range<u32>, destroyed_at: i64| {
+        let mut batch = store::Batch::new();
+        for number in numbers {
+            let row = oss::rows::TombstoneRow { destroyed_at: base::WallTime(destroyed_at) };
+            oss::rows::put(&mut batch, oss::rows::TOMBSTONES, &object(number).key(), &row);
+        }
+        world.meta.apply(world.meta.applied().next(), &batch).expect("rows");
+    };
+    for number in 0..30 {
+        let ends_in = minute * (number + 1);
+        put(number * PER_MINUTE..(number + 1) * PER_MINUTE, ended + ends_in.as_nanos() as i64);
+    }
+    put(1_000_000..1_000_100, ended - 1_000_000_000);
+    world.meta.sync();
+    world.kill();
+    world.start();
+    world.pass(minute * 20);
+    let rows = world.meta.rows();
+    let is_behind = |key: &[u8]| *key >= object(1_000_000).key()[..];
+    let left = |is_meant: &dyn Fn(&[u8]) -> bool| {
+        rows.keys().filter(|(table, key)| *table == oss::rows::TOMBSTONES && is_meant(key)).count()
+    };
+    assert_eq!(left(&is_behind), 0);
+    let left_count = left(&|key| !is_behind(key));
+    assert!((10..=16).contains(&(left_count as u32 / PER_MINUTE)), "{left_count}");
+}
+
 #[test]
 fn an_object_that_cannot_be_read_keeps_none_behind_it_from_being_listed() {
     const EIO: i32 = 5;
