@@ -398,7 +398,7 @@ impl ObjectFile {
         };
         if written.is_err() {
             // Nothing that was not there before stays there; what was overwritten in part gets fitting checksums.
-            let _ = self.set_length(&mut inner, size_bytes);
+            let _ = self.restore_length(&mut inner, size_bytes);
             let _ = self
                 .checksum_anew(&mut inner, Extent::new(extent.start, block_ceil(extent.end).min(size_bytes)));
             let _ = self.clear_checksums_behind(&mut inner);

@@ -7,6 +7,12 @@ use super::*;
 /// Groups that one call clears: what is read again when it fails.
 const GROUPS_PER_CALL: u64 = 16;
 
+fn note_length(inner: &mut Inner, size_bytes: u64) {
+    inner.size_bytes = size_bytes;
+    // Others have no block of checksums any more.
+    inner.groups.truncate(size_bytes.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS));
+}
+
 impl ObjectFile {
     pub fn truncate(&self, size_bytes: u64) -> Result<(), StoreError> {
         check_size(size_bytes)?;
@@ -61,11 +67,20 @@ impl ObjectFile {
         let set = device::set_length(&self.file, stored_bytes)
             .map_err(|error| self.change_error("truncate an object", &error, size_bytes));
         if set.is_ok() || self.file.metadata().is_ok_and(|found| found.len() == stored_bytes) {
-            inner.size_bytes = size_bytes;
-            // Others have no block of checksums any more.
-            inner.groups.truncate(size_bytes.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS));
+            note_length(inner, size_bytes);
         }
         set
+    }
+
+    /// The same, but a file that has this length already is left alone: the kernel would give back what it has behind its end, which
+    /// somebody was promised with a fallocate(2) that keeps the size.
+    pub(super) fn restore_length(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
+        let stored_bytes = stored_length_at_least_header(size_bytes);
+        if self.file.metadata().is_ok_and(|found| found.len() == stored_bytes) {
+            note_length(inner, size_bytes);
+            return Ok(());
+        }
+        self.set_length(inner, size_bytes)
     }
 
     pub fn punch(&self, extent: Extent) -> Result<(), StoreError> {

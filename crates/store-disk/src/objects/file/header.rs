@@ -55,7 +55,7 @@ impl ObjectFile {
             return Ok(());
         }
         // It may end among checksums, of blocks that are not there.
-        self.set_length(inner, inner.size_bytes)?;
+        self.restore_length(inner, inner.size_bytes)?;
         let extent = Extent::new(inner.lenient_from, inner.size_bytes);
         if extent.byte_count() > READ_THROUGH_BYTES_MAX {
             // Its length can be settled all the same.

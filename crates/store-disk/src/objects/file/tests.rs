@@ -147,6 +147,31 @@ fn a_punch_of_what_is_a_hole_takes_no_room() {
     }
 }
 
+/// By fallocate(2) that keeps the size. Others would take it, and who was promised it would be refused.
+#[test]
+fn what_was_taken_behind_the_end_outlives_a_crash_and_a_write_that_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &[1; 4096], false).unwrap();
+    object.allocate(Extent::new(0, 1 << 20), true, None).unwrap();
+    object.sync().unwrap();
+    let taken = stored_blocks(&path);
+    assert!(taken >= (1 << 20) / 512);
+    drop(object);
+    let object = open(&path, 2);
+    assert_eq!(object.read(0, 9000).unwrap(), [1; 4096][..]);
+    assert_eq!(stored_blocks(&path), taken, "after a crash");
+    device::faults::fail_writes_below(dir.path());
+    assert!(object.write(4096, &[2; 4096], false).is_err());
+    device::faults::mend(dir.path());
+    assert_eq!(stored_blocks(&path), taken, "after a write that failed");
+    assert_eq!(object.read(0, 9000).unwrap(), [1; 4096][..]);
+    object.truncate(4096).unwrap();
+    object.truncate(0).unwrap();
+    assert!(stored_blocks(&path) < taken, "what is cut gives it back");
+}
+
 #[test]
 fn a_punch_gives_back_the_checksums_of_whole_groups_and_damage_there_is_found() {
     const WRITTEN: Extent = Extent { start: 2 * GROUP_BYTES - 8192, end: 3 * GROUP_BYTES + 8192 };
