@@ -21,8 +21,12 @@ pub const ADVICE_BYTES_MAX: u64 = 16 << 20;
 pub const FRAME_BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest FUSE write and read (`max_pages_limit` 256).
 pub const FUSE_IO_BYTES_MAX: usize = 1 << 20;
-/// An object file on ext4 ends 4 KiB short of 16 TiB.
-pub const OBJECT_BYTES_MAX: u64 = (16 << 40) - 4096;
+/// Blocks of 4 KiB of the largest file of ext4, and how many of an object's file share one that has their checksums, with that.
+const FILE_BLOCKS_MAX: u64 = (1 << 32) - 1;
+const CHECKSUMMED_BLOCKS: u64 = 1017;
+/// An object's file on ext4 ends 4 KiB short of 16 TiB, and has checksums besides: the object ends 16 GiB short of that. What a client
+/// has kept back behind it would be lost, so it is not a byte more than an OST can take.
+pub const OBJECT_BYTES_MAX: u64 = (FILE_BLOCKS_MAX - FILE_BLOCKS_MAX.div_ceil(CHECKSUMMED_BLOCKS)) * 4096;
 /// Modifying requests in flight per client and target, each with a persistent reply slot.
 pub const SLOT_COUNT: u16 = 16;
 /// The same for writes of data to an MDT, behind those: other slots may all wait for locks that go back only after such a write.

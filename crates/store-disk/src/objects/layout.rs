@@ -31,19 +31,25 @@ const _: () = assert!(GROUP_BLOCKS == 1016);
 
 /// The largest object whose file is no larger than the largest file of ext4.
 pub(super) const OBJECT_BYTES_MAX: u64 = base::limits::OBJECT_BYTES_MAX;
+const STORED_BYTES_MAX: u64 = (16 << 40) - 4096;
+/// Other file systems have larger files, and before checksums were thought of an object could be so large that its file had this length.
+const FORMER_STORED_BYTES_MAX: u64 = stored_length(STORED_BYTES_MAX);
+
+const _: () = assert!(stored_length(OBJECT_BYTES_MAX) <= STORED_BYTES_MAX);
+const _: () = assert!(size_of_stored(STORED_BYTES_MAX) == OBJECT_BYTES_MAX);
 
 /// Where a byte of the object is in the file.
-pub(super) fn stored_offset(offset_bytes: u64) -> u64 {
+pub(super) const fn stored_offset(offset_bytes: u64) -> u64 {
     offset_bytes / GROUP_BYTES * STORED_GROUP_BYTES + BLOCK_BYTES + offset_bytes % GROUP_BYTES
 }
 
 /// Length of the file of an object of this size.
-pub(super) fn stored_length(size_bytes: u64) -> u64 {
+pub(super) const fn stored_length(size_bytes: u64) -> u64 {
     if size_bytes == 0 { 0 } else { stored_offset(size_bytes - 1) + 1 }
 }
 
 /// Size of the object whose file has this length. A file that ends within its checksums has no data behind them.
-pub(super) fn size_of_stored(stored_bytes: u64) -> u64 {
+pub(super) const fn size_of_stored(stored_bytes: u64) -> u64 {
     let rest = (stored_bytes % STORED_GROUP_BYTES).saturating_sub(BLOCK_BYTES);
     stored_bytes / STORED_GROUP_BYTES * GROUP_BYTES + rest
 }
@@ -150,7 +156,7 @@ impl State {
         match bytes[8] {
             1 => Some(State::Dirty { dirty_from: first, incarnation: second }),
             2 => Some(State::Clean),
-            3 if second <= stored_length(OBJECT_BYTES_MAX) => {
+            3 if second <= FORMER_STORED_BYTES_MAX => {
                 Some(State::Settled { lenient_from: first, stored_bytes: second })
             }
             _ => None,

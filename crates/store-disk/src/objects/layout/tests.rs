@@ -57,8 +57,10 @@ fn golden_headers_of_version_1() {
     assert_eq!(settled_bytes[..12], *b"SHEENOB1\x03\0\0\0");
     assert_eq!(settled_bytes[16..], [255, 255, 255, 255, 255, 255, 255, 255, 4, 3, 0, 0, 0, 0, 0, 0]);
     assert_eq!(State::decode(&settled_bytes), Some(settled));
-    let longest = State::Settled { lenient_from: 0, stored_bytes: stored_length(OBJECT_BYTES_MAX) + 1 };
-    assert_eq!(State::decode(&longest.encode()), None, "no file is as long");
+    let with_length = |stored_bytes| State::Settled { lenient_from: 0, stored_bytes };
+    let longest = with_length(FORMER_STORED_BYTES_MAX);
+    assert_eq!(State::decode(&longest.encode()), Some(longest), "of a version before");
+    assert_eq!(State::decode(&with_length(FORMER_STORED_BYTES_MAX + 1).encode()), None, "no file is as long");
     for bytes in [bytes, settled_bytes] {
         for bit in 0..HEADER_BYTES * 8 {
             let mut flipped = bytes;
