@@ -7,7 +7,7 @@ use crate::state::State;
 use base::limits::DIRECTORY_STRIPES_MAX;
 use base::{Duration, Fid, Now, Status, TargetId, Transno};
 use bytes::Bytes;
-use rpc::Kind;
+use rpc::{Answer, Kind};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
@@ -230,17 +230,24 @@ impl Ctx {
         }
         // What brings something that was kept back is looked after there.
         let changed = request.written_file().filter(|_| !request.is_of_kept());
+        let is_write = matches!(request, OstRequest::Write { .. });
         self.with(|state| changed.iter().for_each(|fid| state.note_objects_change(*fid)));
         let answer = self.request(target, Request::Ost(request), data, kind).await;
         self.with(|state| changed.iter().for_each(|fid| state.note_objects_change(*fid)));
-        let answer = answer?;
-        if let Reply::Ost(OstReply::Written { grant_bytes, .. }) = answer.reply {
+        let grant_bytes = match &answer {
+            Ok(Answer { reply: Reply::Ost(OstReply::Written { grant_bytes, .. }), .. }) => Some(*grant_bytes),
+            // What it has granted before is not there: from now on who writes is told.
+            Err(Status::NoSpace) if is_write => Some(0),
+            _ => None,
+        };
+        if let Some(grant_bytes) = grant_bytes {
             self.with(|state| {
                 if let Some(connection) = state.connections.get_mut(&target) {
                     connection.grant_bytes = grant_bytes;
                 }
             });
         }
+        let answer = answer?;
         match answer.reply {
             Reply::Ost(reply) => Ok((Some(reply), answer.data, answer.transno)),
             Reply::Done => Ok((None, answer.data, answer.transno)),

@@ -12,6 +12,9 @@ const RESERVE_SHARE: u64 = 8;
 /// Of what is left beside the reserve: nobody knows it to the byte while others write.
 const AVAIL_SHARE: u64 = 8;
 
+/// Fewer inodes than these are about to end: each piece that is kept back may be the first of an object.
+const FREE_INODES_MIN: u64 = 4096;
+
 /// Bytes by client. One to whom less is granted than before may still have as much under way for a while.
 #[derive(Debug, Default)]
 pub struct Grants {
@@ -32,6 +35,16 @@ impl Grants {
             self.total_bytes += grant;
         }
         grant
+    }
+
+    /// The same of data that may be the first of their object, which takes an inode of the device.
+    pub fn renew_for_objects(&mut self, client: ClientId, space: &Space) -> u64 {
+        // A file system that makes inodes as they are needed says that it has none.
+        if space.total_inode_count > 0 && space.free_inode_count < FREE_INODES_MIN {
+            self.drop_client(client);
+            return 0;
+        }
+        self.renew(client, space)
     }
 
     pub fn drop_client(&mut self, client: ClientId) {
@@ -77,6 +90,20 @@ mod tests {
         }
         (0..100).for_each(|client| grants.drop_client(ClientId(client)));
         assert_eq!(grants.total_bytes(), 0);
+    }
+
+    #[test]
+    fn nothing_is_granted_where_inodes_end() {
+        let mut grants = Grants::default();
+        let with_inodes = |total_inode_count, free_inode_count| Space {
+            total_inode_count,
+            free_inode_count,
+            ..space(1 << 40, 1 << 30)
+        };
+        assert!(grants.renew_for_objects(ClientId(1), &with_inodes(1 << 20, FREE_INODES_MIN)) > 0);
+        assert_eq!(grants.renew_for_objects(ClientId(1), &with_inodes(1 << 20, FREE_INODES_MIN - 1)), 0);
+        assert_eq!(grants.total_bytes(), 0);
+        assert!(grants.renew_for_objects(ClientId(1), &with_inodes(0, 0)) > 0, "they are not counted there");
     }
 
     #[test]

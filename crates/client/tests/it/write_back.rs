@@ -194,6 +194,23 @@ fn what_was_answered_finds_room_on_a_full_device() {
     assert_eq!(world.read(0, file, 50_015, 10), [3, 3, 3, 3, 3, 0, 0, 0, 0, 0]);
 }
 
+/// An OST may have no inode for the first bytes of an object, whatever room it has.
+#[test]
+fn nothing_more_is_kept_back_for_an_ost_that_had_no_room_for_what_was() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 100_000, &[3; 4096]).expect("kept back");
+    world.set_full(0, true);
+    assert_eq!(world.call(0, fsync(file)), Err(ENOSPC));
+    assert_eq!(world.write(0, file, 100_000, &[4; 10]), Err(ENOSPC), "who writes is told");
+    world.set_full(0, false);
+    assert_eq!(world.write(0, file, 100_000, &[4; 10]), Ok(10));
+    let before = writes(&world, 0);
+    world.write(0, file, 100_010, &[5; 10]).expect("kept back");
+    assert_eq!(writes(&world, 0), before, "there is room again");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+}
+
 /// Stripes of 64 KiB on two OSTs, the second of which is full: a write from the first into the second ends at the border, the
 /// file too, and only what begins in the second is refused.
 #[test]

@@ -80,8 +80,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             Target::Gone(_) => None,
             Target::There | Target::New => self.written_attr(token, object),
         };
-        let reply =
-            CommitReply::Written { grant_bytes: self.grants.renew(token.client, &space), attr, lock: grant };
+        let grant_bytes = self.grants.renew_for_objects(token.client, &space);
+        let reply = CommitReply::Written { grant_bytes, attr, lock: grant };
         self.commit_change(now, token, (object, &target), (lock, stamp), reply, effects)
     }
 

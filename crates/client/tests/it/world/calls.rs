@@ -202,6 +202,11 @@ impl World {
         self.osts[ost].objects.set_low(is_low);
     }
 
+    /// The device of an OST has room for nothing new, whoever was promised it: no inodes, say.
+    pub fn set_full(&mut self, ost: usize, is_full: bool) {
+        self.osts[ost].objects.set_full(is_full);
+    }
+
     /// Nothing of it is left but what removing needs: not even what is there can be written over.
     pub fn set_exhausted(&mut self, ost: usize) {
         self.osts[ost].meta.set_reserve(Reserve::Exhausted);
