@@ -575,8 +575,10 @@ impl<M: MetaStore> Mds<M> {
         Some(queue.ready.drain(..count).collect())
     }
 
-    fn send_destroy(&mut self, now: Now, ost: u16, keys: Vec<Vec<u8>>, out: &mut Vec<Output>) {
+    /// A row that is damaged is given up. One that the device cannot read now is read again.
+    fn send_destroy(&mut self, now: Now, ost: u16, mut keys: Vec<Vec<u8>>, out: &mut Vec<Output>) {
         let mut objects = Vec::new();
+        let mut unread = Vec::new();
         for key in &keys {
             match self.objects_of(key) {
                 Ok(of_row) => objects.extend(of_row),
@@ -584,7 +586,21 @@ impl<M: MetaStore> Mds<M> {
                     let fid = rows::split_destroy_key(key).map_or(Fid::default(), |(_, fid, _)| fid);
                     let what = "objects were not destroyed";
                     out.push(Output::Event(MdsEvent::Failed { what, fid, status }));
+                    if status != Status::Corrupt {
+                        unread.push(key.clone());
+                    }
                 }
+            }
+        }
+        if !unread.is_empty() {
+            keys.retain(|key| !unread.contains(key));
+            if let Some(queue) = self.peers.destroys.get_mut(&ost) {
+                queue.in_flight -= usize::from(keys.is_empty());
+                queue.ready.extend(unread);
+                queue.send_at = Some(now.time.after(DESTROY_AGAIN_AFTER));
+            }
+            if keys.is_empty() {
+                return;
             }
         }
         let request = Request::Ost(OstRequest::Destroy { objects });
@@ -593,8 +609,7 @@ impl<M: MetaStore> Mds<M> {
 
     fn objects_of(&self, key: &[u8]) -> Result<Vec<ObjectId>, Status> {
         let (_, fid, component) = rows::split_destroy_key(key).ok_or(Status::Corrupt)?;
-        let value = self.core.store().get(rows::DESTROYS, key).map_err(|error| error.status())?;
-        let Some(value) = value else { return Ok(Vec::new()) };
+        let Some(value) = self.sound_row(rows::DESTROYS, key)? else { return Ok(Vec::new()) };
         let destroy: Destroy = rows::decode(&value)?;
         Ok(destroy.stripes.into_iter().map(|stripe| ObjectId { fid, component, stripe }).collect())
     }

@@ -197,7 +197,7 @@ impl<M: MetaStore> Mds<M> {
         Ok(if is_fit(&rows::decode(&inode)?, listed) { Found::Fit } else { Found::Unfit })
     }
 
-    fn sound_row(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+    pub(super) fn sound_row(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
         // What the device cannot read now it may read later: the same is asked for again then.
         self.core.store().get(table, key).map_err(|error| match error {
             StoreError::CorruptRow { .. }

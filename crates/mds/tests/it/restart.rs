@@ -4,6 +4,7 @@ use crate::harness::{self, World, entry_of, fid_of, new, user};
 use base::{Endpoint, Fid, ObjectId, Status, TargetId, Transno, WallTime};
 use mds::{MdsEvent, rows};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use store::{Batch, MetaStore};
 use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, LayoutHint, NewNode};
@@ -555,6 +556,40 @@ fn destroys_survive_a_crash_and_wait_for_durability() {
     world.servers[0].is_synced = true;
     world.pass_seconds(1);
     assert_eq!(world.destroyed.len(), 1);
+    world.check_consistent();
+}
+
+/// Nobody else knows of these objects until the next comparison.
+#[test]
+fn objects_whose_row_cannot_be_read_now_are_destroyed_when_it_can() {
+    let mut world = World::new(1, 1);
+    for name in ["f", "g"] {
+        world.mkfile(Fid::ROOT, name);
+    }
+    world.servers[0].is_synced = false;
+    for name in ["f", "g"] {
+        world.unlink(Fid::ROOT, name).unwrap();
+    }
+    let store = Arc::clone(&world.servers[0].store);
+    let keys = || {
+        let rows = store.rows().into_keys().filter(|(table, _)| *table == rows::DESTROYS);
+        rows.map(|(_, key)| key).collect::<Vec<_>>()
+    };
+    let fails = store::StoreError::Device { operation: "read a row", errno: 5 };
+    let mut unread = keys();
+    assert_eq!(unread.len(), 2);
+    for (destroyed_count, left_count) in [(0, 2), (1, 1)] {
+        for key in &unread {
+            assert!(store.set_unreadable(rows::DESTROYS, key, fails.clone()));
+        }
+        world.servers[0].is_synced = true;
+        world.pass_seconds(3);
+        assert_eq!((world.destroyed.len(), keys().len()), (destroyed_count, left_count));
+        store.mend_reads();
+        unread.pop();
+    }
+    world.pass_seconds(3);
+    assert_eq!((world.destroyed.len(), keys().len()), (2, 0));
     world.check_consistent();
 }
 

@@ -149,6 +149,11 @@ impl MemoryMeta {
         exists
     }
 
+    /// Whatever could not be read can be, as the device has it.
+    pub fn mend_reads(&self) {
+        self.state().unreadable.clear();
+    }
+
     /// All rows, for checkers.
     pub fn rows(&self) -> BTreeMap<(Table, Vec<u8>), Vec<u8>> {
         let state = self.state();
