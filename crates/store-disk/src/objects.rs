@@ -10,6 +10,7 @@ mod file;
 mod groups;
 mod handles;
 pub(crate) mod layout;
+mod listing;
 mod reading;
 mod traffic;
 
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use commit::Changes;
 use file::Left;
 use handles::Handles;
+use listing::Rests;
 use reading::{Reading, Way};
 use std::fs::File;
 use std::io;
@@ -96,6 +98,7 @@ pub(crate) struct Shared {
     poison: OnceLock<StoreError>,
     space: Recent,
     spare: groups::Spare,
+    rests: Rests,
     traffic: Traffic,
     reading: Reading,
     on_durable: OnDurable,
@@ -267,6 +270,7 @@ impl Shared {
             poison: OnceLock::new(),
             space: Recent::new(directory.to_path_buf()),
             spare: groups::Spare::default(),
+            rests: Rests::default(),
             traffic: Traffic::default(),
             reading: Reading::default(),
             on_durable,
@@ -446,20 +450,6 @@ impl Shared {
         changed
     }
 
-    /// Objects of one directory behind `after`, in order.
-    fn list_directory(&self, number: u8, after: Option<&ObjectId>) -> io::Result<Vec<ObjectId>> {
-        let mut ids = Vec::new();
-        for entry in std::fs::read_dir(self.directory.join(format!("{number:02x}")))? {
-            let Some(id) = entry?.file_name().to_str().and_then(id_of_name) else { continue };
-            // In another directory nobody finds it, and who asks for what is behind it would be led to its own.
-            if directory_number(&id) == number && after.is_none_or(|after| id > *after) {
-                ids.push(id);
-            }
-        }
-        ids.sort_unstable();
-        Ok(ids)
-    }
-
     fn read(&self, id: &ObjectId, extent: Extent, is_ahead: bool) -> Result<Bytes, StoreError> {
         let way = Way { reading: &self.reading, is_ahead };
         self.traffic.read(extent.start, || {
@@ -622,19 +612,7 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn list(&self, after: Option<&ObjectId>, limit: usize) -> Result<Vec<ObjectId>, StoreError> {
-        let mut found = Vec::new();
-        let first = after.map_or(0, directory_number);
-        for number in first..=255 {
-            if found.len() >= limit {
-                break;
-            }
-            let after = after.filter(|_| number == first);
-            found.extend(
-                self.shared.list_directory(number, after).map_err(device::failed("list the objects"))?,
-            );
-        }
-        found.truncate(limit);
-        Ok(found)
+        self.shared.list(after, limit).map_err(device::failed("list the objects"))
     }
 
     fn space(&self) -> Space {

@@ -9,8 +9,8 @@ use target::Token;
 use wire::ost::ListedObject;
 use wire::{OstReply, Reply};
 
-/// Objects of one answer: some milliseconds of reading directories, and far less than a body may hold.
-const LISTED_MAX: usize = 512;
+/// Objects of one answer: nothing else is answered meanwhile, and a cold disk looks at a hundred files a second.
+const LISTED_MAX: usize = 128;
 /// Objects that cannot be read, and are told of. Where there are more, it is not about objects.
 const UNREADABLE_MAX: usize = 1000;
 

@@ -112,6 +112,16 @@ pub(super) fn check_sync_file_system(file: &File) -> io::Result<()> {
 
 thread_local! {
     static CLEAR_COUNT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    static LISTING_COUNT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+pub(crate) fn note_listing() {
+    LISTING_COUNT.set(LISTING_COUNT.get() + 1);
+}
+
+/// How often this thread has read a directory of objects since it asked last.
+pub fn take_listing_count() -> usize {
+    LISTING_COUNT.take()
 }
 
 /// How often this thread has cleared a part of a file since it asked last.

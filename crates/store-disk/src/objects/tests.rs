@@ -530,3 +530,39 @@ fn damage_is_found_in_what_is_read_past_the_cache() {
     assert_eq!(store.read_ahead(&object(1), 2 * MIB, MIB as usize), Err(damaged), "also through the cache");
     store.close();
 }
+
+/// A directory holds a 256th of all objects, whose number nothing bounds.
+#[test]
+fn a_list_reads_each_directory_once_however_many_pages_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions { no_sync: true, ..ObjectOptions::default() };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    for n in 0..2000 {
+        store.write(&object(n), 0, b"x").unwrap();
+    }
+    faults::take_listing_count();
+    // Two at a time, as when two MDTs have lost the same client.
+    let mut lists = [(10, Vec::new()), (7, Vec::new())];
+    let mut going_on = vec![0, 1];
+    while !going_on.is_empty() {
+        going_on.retain(|index| {
+            let (limit, found) = &mut lists[*index];
+            let page = store.list(found.last(), *limit).unwrap();
+            found.extend(&page);
+            !page.is_empty()
+        });
+    }
+    let read_count = faults::take_listing_count();
+    // The last page, which is empty, has nothing to go on from.
+    assert!((512..=520).contains(&read_count), "{read_count}");
+    for (_, mut found) in lists {
+        found.sort_unstable();
+        assert!(found == (0..2000).map(object).collect::<Vec<_>>());
+    }
+    // What has come since the last page is there for who begins anew, and what has gone is not.
+    store.write(&object(2000), 0, b"x").unwrap();
+    store.destroy(&object(0)).unwrap();
+    let mut found = store.list(None, 5000).unwrap();
+    found.sort_unstable();
+    assert!(found == (1..=2000).map(object).collect::<Vec<_>>());
+}
