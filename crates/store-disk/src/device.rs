@@ -654,6 +654,14 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
+/// Closes a file that has no name any more, and so frees its blocks.
+pub(crate) fn close_removed(file: File) {
+    gate::pass();
+    #[cfg(test)]
+    faults::wait_to_free(&file);
+    drop(file);
+}
+
 /// rename(2).
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     gate::pass();

@@ -7,6 +7,7 @@
 
 mod commit;
 mod file;
+mod freeing;
 mod groups;
 mod handles;
 pub(crate) mod layout;
@@ -22,6 +23,7 @@ use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use commit::Changes;
 use file::Left;
+use freeing::Freeing;
 use handles::Handles;
 use listing::Rests;
 use reading::{Reading, Way};
@@ -108,6 +110,7 @@ pub(crate) struct Shared {
 pub struct ObjectDisk {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    freeing: Freeing,
 }
 
 impl ObjectDisk {
@@ -129,7 +132,9 @@ impl ObjectDisk {
             .name("object-sync".to_string())
             .spawn(move || commit::run(&of_thread))
             .map_err(failed)?;
-        Ok(ObjectDisk { shared, thread: Mutex::new(Some(thread)) })
+        let mut disk = ObjectDisk { shared, thread: Mutex::new(Some(thread)), freeing: Freeing::default() };
+        disk.freeing = Freeing::start(&disk.shared).map_err(failed)?;
+        Ok(disk)
     }
 
     /// Whether a store was made in `directory`.
@@ -147,7 +152,8 @@ impl ObjectDisk {
         let options = ObjectOptions { no_sync: true, ..ObjectOptions::default() };
         let shared = Shared::new(directory, &options, Syncing::Skipped, Arc::new(|| ()), true)
             .map_err(|source| ObjectOpenError { path: directory.to_path_buf(), source })?;
-        Ok(ObjectDisk { shared: Arc::new(shared), thread: Mutex::new(None) })
+        let (thread, freeing) = (Mutex::new(None), Freeing::default());
+        Ok(ObjectDisk { shared: Arc::new(shared), thread, freeing })
     }
 
     /// What the data of requests have cost the local file system: reads, and writes.
@@ -187,6 +193,7 @@ impl Drop for ObjectDisk {
     /// Without `close` this is as if the process had been killed here: nothing is synced.
     fn drop(&mut self) {
         self.stop_thread();
+        self.freeing.stop();
     }
 }
 
@@ -542,10 +549,15 @@ impl ObjectStore for ObjectDisk {
         shared.check_sound()?;
         shared.mark_in_use();
         shared.handles.forget(id);
-        match device::remove(&shared.path(id)) {
+        let path = shared.path(id);
+        let file = self.freeing.open(&path, || shared.space.after_reserve());
+        match device::remove(&path) {
             Ok(()) => {
                 shared.changes.note_destroyed(id, directory_number(id));
                 shared.space.forget();
+                if let Some(file) = file {
+                    self.freeing.free(file);
+                }
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -628,6 +640,7 @@ impl ObjectStore for ObjectDisk {
         if !self.shared.is_read_only {
             self.shared.close();
         }
+        self.freeing.stop();
     }
 }
 

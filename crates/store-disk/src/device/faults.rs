@@ -17,6 +17,7 @@ enum Call {
     AllocateWithin,
     Clear,
     SetLength,
+    Free,
 }
 
 static FAILING: Mutex<Vec<(Call, PathBuf)>> = Mutex::new(Vec::new());
@@ -71,6 +72,11 @@ pub fn fail_lengths_below(path: &Path) {
     fail(Call::SetLength, path);
 }
 
+/// From now on no file that was below this directory is freed.
+pub fn hold_frees_below(path: &Path) {
+    fail(Call::Free, path);
+}
+
 pub fn mend(path: &Path) {
     FAILING.lock().expect("no test panics inside").retain(|(_, failing)| failing != path);
 }
@@ -108,6 +114,12 @@ pub(super) fn check_sync(file: &File) -> io::Result<()> {
 pub(super) fn check_sync_file_system(file: &File) -> io::Result<()> {
     check(Call::Sync, file)?;
     check(Call::SyncFileSystem, file)
+}
+
+pub(super) fn wait_to_free(file: &File) {
+    while check(Call::Free, file).is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 thread_local! {

@@ -566,3 +566,32 @@ fn a_list_reads_each_directory_once_however_many_pages_it_has() {
     found.sort_unstable();
     assert!(found == (1..=2000).map(object).collect::<Vec<_>>());
 }
+
+#[test]
+fn nobody_waits_until_the_blocks_of_a_removed_object_are_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = ObjectDisk::open(dir.path(), &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    for n in 1..=2 {
+        store.write(&object(n), 0, b"kept").unwrap();
+        store.allocate(&object(n), Extent::new(0, 65 << 20), true, Room::BesideReserve).unwrap();
+    }
+    store.write(&object(3), 0, b"small").unwrap();
+    faults::hold_frees_below(dir.path());
+    assert_eq!(store.destroy(&object(1)), Ok(true));
+    assert_eq!(store.freeing.waiting_count(), 1);
+    assert_eq!(store.stat(&object(1)), Ok(None));
+    assert_eq!(store.list(None, 9).unwrap().len(), 2);
+    assert_eq!(store.destroy(&object(1)), Ok(false));
+    assert_eq!(store.destroy(&object(3)), Ok(true));
+    assert_eq!(store.freeing.waiting_count(), 1, "of a small one nobody would notice it");
+    assert_eq!(store.read(&object(2), 0, 9).unwrap(), b"kept"[..]);
+    store.write(&object(1), 0, b"new").unwrap();
+    store.kick();
+    wait_for("a sync", || store.durable() == store.written());
+    faults::mend(dir.path());
+    wait_for("its blocks to be free", || store.freeing.waiting_count() == 0);
+    assert_eq!(store.read(&object(1), 0, 9).unwrap(), b"new"[..]);
+    assert_eq!(store.destroy(&object(2)), Ok(true));
+    store.close();
+    assert_eq!(store.freeing.waiting_count(), 0, "an end in order leaves nothing");
+}
