@@ -69,6 +69,6 @@ pub use call::{
 };
 pub use interrupts::Signals;
 pub use machine::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
-pub use operator::{Bulk, IdleLockBounds, Setting, TargetSetting, TargetStatus};
+pub use operator::{Bulk, IdleLockBounds, Setting, SyncRule, TargetSetting, TargetStatus};
 pub use push::PUSH_COUNT_MAX;
 pub use stats::{ListingStats, Stats};

@@ -25,6 +25,17 @@ impl Default for IdleLockBounds {
     }
 }
 
+/// Which changes are durable when they are answered, besides those of calls that ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SyncRule {
+    #[default]
+    None,
+    /// Of names (`-o dirsync`).
+    Names,
+    /// Of attributes and data too (`-o sync`). Writes are the kernel's part: it makes each one an O_DSYNC one.
+    All,
+}
+
 /// One change that an operator makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
@@ -38,6 +49,8 @@ pub enum Setting {
     ClearListingStats,
     /// When reading changes access times, from now on.
     AccessTimes(crate::AccessTimes),
+    /// Which changes are durable when they are answered, from now on.
+    SyncRule(SyncRule),
     ReadAhead(ReadAheadBounds),
     ReadAheadBound(ReadAheadBound),
     ClearReadAheadStats,
@@ -210,6 +223,7 @@ impl State {
                 self.nodes.listings.forget_all_entries();
             }
             Setting::AccessTimes(times) => self.options.access_times = times,
+            Setting::SyncRule(rule) => self.sync_rule = rule,
             Setting::BulkAttrs(count) => self.bulk.attr_count_max = count,
             Setting::BulkXattrs(is_on) => self.bulk.has_xattrs = is_on,
             Setting::ClearListingStats => self.stats.listings = Default::default(),

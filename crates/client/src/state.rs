@@ -20,7 +20,7 @@ use crate::long_xattrs::LongXattrs;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
-use crate::operator::{Bulk, IdleLockBounds};
+use crate::operator::{Bulk, IdleLockBounds, SyncRule};
 use crate::ops::append::Appends;
 use crate::ops::cut::PassingWrites;
 use crate::ops::root::Root;
@@ -110,6 +110,7 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) struct State {
     pub(crate) options: ClientOptions,
+    pub(crate) sync_rule: SyncRule,
     pub(crate) now: Now,
     pub(crate) out: Vec<Output>,
     pub(crate) spawned: Vec<Task>,
@@ -226,6 +227,7 @@ impl State {
     pub(crate) fn new(now: Now, options: ClientOptions) -> State {
         State {
             options,
+            sync_rule: SyncRule::default(),
             now,
             out: Vec::new(),
             spawned: Vec::new(),

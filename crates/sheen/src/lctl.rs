@@ -337,7 +337,7 @@ fn abort_recovery(target: &str) -> Result<()> {
 ///
 /// # Errors
 /// A mount does not answer.
-pub fn reread_access_times() -> Result<()> {
+pub fn reread_flags() -> Result<()> {
     let (pattern, value) = ("llite.*.access_times".to_owned(), params::REREAD.to_owned());
     ask_all(&Ask::SetParam { pattern, value, is_permanent: false, is_deleted: false }).map(drop)
 }

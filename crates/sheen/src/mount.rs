@@ -187,6 +187,7 @@ impl Mount {
         let fsname = with.config.fsname.clone();
         // It has asked for nothing yet that a target would have to know: its lease begins now.
         owner.submit(Input::Lease(net::clock::now().time));
+        owner.submit(Input::Set(client::Setting::SyncRule(choices.sync_rule())));
         submit_config(&owner, with.config);
         let mount = Arc::new(Mount {
             path: path.to_owned(),
@@ -367,10 +368,12 @@ impl Mount {
         self.owner.with(|client| client.set_statfs_lazy(is_lazy));
     }
 
-    /// The kernel keeps the flags and leaves access times to us: what it has now counts from now on.
-    pub fn reread_access_times(&self) {
+    /// The kernel keeps the flags, and leaves access times and what is synchronous to us: what it has now counts from now on.
+    pub fn reread_flags(&self) {
         if let Some(mounted) = mount_table::mounted_on(&self.path) {
-            self.set(client::Setting::AccessTimes(options::access_times_of(&mounted.flags())));
+            let flags = mounted.flags();
+            self.set(client::Setting::AccessTimes(options::access_times_of(&flags)));
+            self.set(client::Setting::SyncRule(options::sync_rule_of(&flags)));
         }
     }
 
@@ -643,10 +646,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn remount(path: &Path, choices: &Choices) -> Result<()> {
     match mount_table::mounted_on(path) {
         Some(mounted) if mounted.is_sheen() => {
+            check_dirsync(path, choices, &mounted.flags())?;
             let changed = crate::sys::remount(path, &mounted.source, choices.flags);
             changed.with_context(|| format!("cannot remount {}", path.display()))?;
-            crate::lctl::reread_access_times()
+            crate::lctl::reread_flags()
         }
         _ => bail!("{} is no SheenFS mount; see `sheen mounts`", path.display()),
     }
+}
+
+/// # Errors
+/// The kernel would leave it out of a remount without a word.
+fn check_dirsync(path: &Path, choices: &Choices, flags: &[String]) -> Result<()> {
+    let is_wanted = choices.sync_rule() == client::SyncRule::Names;
+    if is_wanted && options::sync_rule_of(flags) != client::SyncRule::Names {
+        bail!(
+            "the kernel does not change dirsync of what is mounted; unmount {}, and mount it with dirsync",
+            path.display()
+        );
+    }
+    Ok(())
 }

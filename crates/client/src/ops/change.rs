@@ -11,6 +11,7 @@ use crate::ops::io::{
     writable_file,
 };
 use crate::ops::open::be_writer;
+use crate::ops::sync::sync_inode_change;
 use base::{Extent, Status};
 use bytes::Bytes;
 use rpc::Kind;
@@ -205,5 +206,6 @@ pub(crate) async fn fallocate(
     if !keep_size {
         ctx.with(|state| state.note_kernel_wrote(node, end));
     }
+    sync_inode_change(ctx, file.fid).await?;
     Ok(Answer::Done)
 }

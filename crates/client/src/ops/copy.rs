@@ -4,8 +4,10 @@ use crate::ahead::Plan;
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who};
 use crate::locks::LockUse;
+use crate::operator::SyncRule;
 use crate::ops::attr::truncate_privileges_for;
 use crate::ops::io::{file, read_file, writable_file, write_file};
+use crate::ops::sync::sync_inode_change;
 use base::Extent;
 
 /// Bytes that one copy_file_range(2) copies at most; the caller asks again for more.
@@ -30,6 +32,7 @@ pub(crate) async fn copy_range(
     ctx.with(|state| state.note_passing_is_over(to.node));
     let source = file(ctx, from.node).await?;
     let sink = writable_file(ctx, to.node).await?;
+    let may_wait = ctx.with(|state| state.sync_rule < SyncRule::All);
     let mut copied = 0;
     while copied < byte_count.min(COPY_BYTES_MAX) {
         let step = (byte_count - copied).min(COPY_STEP_BYTES);
@@ -45,7 +48,7 @@ pub(crate) async fn copy_range(
         }
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
-        match write_file(ctx, &sink, (at, data), LockUse::NoPages, None, true).await {
+        match write_file(ctx, &sink, (at, data), LockUse::NoPages, None, may_wait).await {
             Ok(written) if written < read => {
                 copied += written;
                 break;
@@ -59,5 +62,6 @@ pub(crate) async fn copy_range(
         }
     }
     ctx.with(|state| state.note_kernel_wrote(to.node, to.offset_bytes.saturating_add(copied)));
+    sync_inode_change(ctx, sink.fid).await?;
     Ok(Answer::Written(copied))
 }

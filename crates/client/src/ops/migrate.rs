@@ -3,6 +3,7 @@
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::home_of;
+use crate::ops::sync::sync_names;
 use base::{Status, TargetId};
 use bytes::Bytes;
 use rpc::Kind;
@@ -45,8 +46,9 @@ pub(crate) async fn migrate(
     }
     let creds = Credentials { uid: who.caller.uid, gid: who.caller.gid, groups: None };
     let request = Request::Mdt(MdtRequest::Migrate { parent, name, fid: entry.fid, creds });
-    match ctx.request(target, request, Bytes::new(), Kind::Modifying).await?.reply {
-        Reply::Mdt(MdtReply::Entry(_)) => Ok(Answer::Migrated { has_moved: true }),
-        _ => Err(Status::ProtocolError),
-    }
+    let answer = ctx.request(target, request, Bytes::new(), Kind::Modifying).await?;
+    let Reply::Mdt(MdtReply::Entry(_)) = answer.reply else { return Err(Status::ProtocolError) };
+    ctx.with(|state| state.note_change(target, parent, answer.transno));
+    sync_names(ctx, &[parent]).await?;
+    Ok(Answer::Migrated { has_moved: true })
 }

@@ -10,6 +10,7 @@ use crate::handles::{ClosingHandle, Handle};
 use crate::locks::drop_read_locked_pages;
 use crate::ops::io::{File, O_APPEND, O_DIRECT};
 use crate::ops::names::{Creation, create};
+use crate::ops::sync::{sync_inode_change, sync_names};
 use crate::ops::{attr, fid_of, home_of, inode_of};
 use crate::push::file_pushes_end;
 use crate::state::State;
@@ -66,6 +67,7 @@ pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome
 async fn created_attr(ctx: &Ctx, who: &Who, entry: &Entry, args: OpenArgs, flags: u32) -> Outcome<Attr> {
     if !entry.was_created && flags & O_TRUNC != 0 && args.write {
         attr::truncate_opened(ctx, who, entry.fid, args.handle).await?;
+        sync_inode_change(ctx, entry.fid).await?;
     }
     match &entry.attr {
         // A file that is new and open here only is as large as nothing.
@@ -218,7 +220,9 @@ pub(crate) async fn create_open(
         entry = open_at_mdt(ctx, who, fid, args, is_cached(flags)).await?;
     }
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
-    let attr = match created_attr(ctx, who, &entry, args, flags).await {
+    let directories = if name.is_some() { &[parent][..] } else { &[] };
+    let synced = sync_names(ctx, directories).await;
+    let attr = match synced.and(created_attr(ctx, who, &entry, args, flags).await) {
         Ok(attr) => attr,
         Err(error) => {
             // The kernel has no handle, and closes none.

@@ -6,12 +6,15 @@ use crate::closes::close_all;
 use crate::ctx::{Ctx, First, Outcome, Race, Who, join_all, mdt_of};
 use crate::dirty::{write_out_all, write_out_file};
 use crate::executor::oneshot;
+use crate::locks::forget_kernel_attr;
+use crate::machine::Notify;
+use crate::operator::SyncRule;
 use crate::ops::io::File;
 use crate::ops::open::{
     check_still_there, release, sync_objects, take_error_of_file, take_error_of_handle, uncommitted_data,
 };
 use crate::state::State;
-use base::{Duration, Epoch, Fid, TargetId, TargetKind, Version};
+use base::{Duration, Epoch, Fid, Status, TargetId, TargetKind, Version};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
 use std::collections::BTreeSet;
@@ -89,6 +92,10 @@ async fn sync_inode(ctx: &Ctx, fid: Fid, is_own_asked: bool) -> Outcome<()> {
     if is_own_asked {
         targets.insert(mdt_of(fid)?);
     }
+    sync_mdts(ctx, targets).await
+}
+
+async fn sync_mdts(ctx: &Ctx, targets: BTreeSet<TargetId>) -> Outcome<()> {
     let requests = targets
         .into_iter()
         .map(|target| ctx.request(target, Request::Mdt(MdtRequest::Sync), Bytes::new(), Kind::Plain))
@@ -97,6 +104,66 @@ async fn sync_inode(ctx: &Ctx, fid: Fid, is_own_asked: bool) -> Outcome<()> {
         result?;
     }
     Ok(())
+}
+
+/// Names in these directories have changed. Whoever asks for that on this mount (`SyncRule`) has it durable before anybody hears of it.
+///
+/// # Errors
+/// It may be lost: the kernel then looks up again what it knows of names.
+pub(crate) async fn sync_names(ctx: &Ctx, directories: &[Fid]) -> Outcome<()> {
+    if ctx.with(|state| state.sync_rule < SyncRule::Names) {
+        return Ok(());
+    }
+    let targets = ctx.with(|state| {
+        let of_changes = directories.iter().flat_map(|directory| state.uncommitted_mdts(*directory));
+        let own = directories.iter().filter_map(|directory| mdt_of(*directory).ok());
+        of_changes.chain(own).collect::<BTreeSet<_>>()
+    });
+    let synced = unless_evicted(ctx, targets.clone(), sync_mdts(ctx, targets)).await;
+    if synced.is_err() && ctx.with(|state| state.options.has_inc_epoch) {
+        // Inside a call no notification is waited for that needs a directory's lock.
+        ctx.notify(Notify::IncEpoch).await;
+    }
+    synced
+}
+
+/// The same of an inode whose attributes, xattrs or data have changed.
+///
+/// # Errors
+/// It may be lost: the kernel then asks again for what it knows of the inode.
+pub(crate) async fn sync_inode_change(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+    if ctx.with(|state| state.sync_rule < SyncRule::All) {
+        return Ok(());
+    }
+    let targets = ctx.with(|state| {
+        let changed = state.nodes.by_fid(fid).into_iter().flat_map(|node| node.changes.newest.keys());
+        changed.copied().collect()
+    });
+    let syncing = async {
+        let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
+            vec![Box::pin(sync_data(ctx, fid)), Box::pin(sync_inode(ctx, fid, true))];
+        join_all(parts).await.into_iter().collect()
+    };
+    let synced = unless_evicted(ctx, targets, syncing).await;
+    if synced.is_err() {
+        forget_kernel_attr(ctx, fid).await;
+    }
+    synced
+}
+
+/// After an eviction a target answers that everything is durable, and may have lost in a restart what this client would have sent again.
+async fn unless_evicted(
+    ctx: &Ctx,
+    targets: BTreeSet<TargetId>,
+    syncing: impl Future<Output = Outcome<()>>,
+) -> Outcome<()> {
+    let count = |state: &mut State| -> u64 {
+        let known = targets.iter().filter_map(|target| state.connections.get(target));
+        known.map(|connection| connection.eviction_count).sum()
+    };
+    let before = ctx.with(count);
+    syncing.await?;
+    if ctx.with(count) == before { Ok(()) } else { Err(Status::Evicted) }
 }
 
 pub(crate) async fn fsync(ctx: &Ctx, who: &Who, node: u64, fh: u64) -> Outcome<Answer> {

@@ -41,5 +41,6 @@ mod stalled;
 mod stored;
 mod strangers;
 mod striped;
+mod synchronous;
 mod world;
 mod write_back;

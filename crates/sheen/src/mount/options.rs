@@ -3,7 +3,7 @@
 use crate::cli::Transport;
 use crate::spelling;
 use anyhow::{Result, bail};
-use client::{AccessRule, AccessTimes};
+use client::{AccessRule, AccessTimes, SyncRule};
 
 /// Who sees an advisory lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,8 +88,16 @@ const TABLE: &[(&str, Effect, &str)] = &[
     ("diratime", Effect::Clear(libc::MS_NODIRATIME), "the default"),
     ("strictatime", Effect::Replace(ATIME, libc::MS_STRICTATIME), "each access counts"),
     ("relatime", Effect::Clear(ATIME), "the first access after a change counts, and one a day: the default"),
-    ("dirsync", Effect::Set(libc::MS_DIRSYNC), "changes of directories are durable when they return"),
-    ("sync", Effect::Set(libc::MS_SYNCHRONOUS), "all changes are durable when they return"),
+    (
+        "dirsync",
+        Effect::Set(libc::MS_DIRSYNC),
+        "changes of names are durable when they return; not for a remount",
+    ),
+    (
+        "sync",
+        Effect::Set(libc::MS_SYNCHRONOUS),
+        "all changes are durable when they return, but those through mappings",
+    ),
     ("async", Effect::Clear(libc::MS_SYNCHRONOUS), "the default"),
     (
         "flock",
@@ -260,6 +268,15 @@ impl Choices {
         AccessTimes { files, directories }
     }
 
+    /// Which changes are durable when they are answered. The kernel sees to that for writes only.
+    pub fn sync_rule(&self) -> SyncRule {
+        match () {
+            () if self.flags & libc::MS_SYNCHRONOUS != 0 => SyncRule::All,
+            () if self.flags & libc::MS_DIRSYNC != 0 => SyncRule::Names,
+            () => SyncRule::None,
+        }
+    }
+
     /// Our own options in force, as `sheen mounts` shows them; those of mount(2) are in the kernel's table.
     pub fn shown(&self, transport: &str) -> Vec<String> {
         let lock_scope = match self.lock_scope {
@@ -288,6 +305,16 @@ pub fn access_times_of(flags: &[String]) -> AccessTimes {
         () => AccessRule::Always,
     };
     AccessTimes { files, directories: if has("nodiratime") { AccessRule::Never } else { files } }
+}
+
+/// Which changes are durable when they are answered, by the flags that the kernel shows of a mount.
+pub fn sync_rule_of(flags: &[String]) -> SyncRule {
+    let has = |word: &str| flags.iter().any(|flag| flag == word);
+    match () {
+        () if has("sync") => SyncRule::All,
+        () if has("dirsync") => SyncRule::Names,
+        () => SyncRule::None,
+    }
 }
 
 /// As a parameter shows it, by files and directories.

@@ -71,7 +71,7 @@ pub static CLASS: Class<Of> = Class {
                 values: "`reread`",
                 check: check_reread,
                 apply: |mount, _| {
-                    mount.reread_access_times();
+                    mount.reread_flags();
                     Ok(())
                 },
                 is_lasting: false,

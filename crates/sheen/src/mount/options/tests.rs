@@ -150,3 +150,16 @@ fn a_sloppy_mount_has_the_options_that_are_known() {
     assert!(Choices::parse(&given, None).is_err());
     assert!(Choices::parse(&known_of(&["flock,noflock".to_owned()]), None).is_err());
 }
+
+#[test]
+fn what_is_synchronous_follows_the_flags() {
+    let said = |text| parse(text).unwrap().sync_rule();
+    assert_eq!(said(""), SyncRule::None);
+    assert_eq!(said("dirsync"), SyncRule::Names);
+    assert_eq!(said("dirsync,sync"), SyncRule::All);
+    assert_eq!(said("sync,async"), SyncRule::None);
+    let shown = |text: &str| sync_rule_of(&text.split(',').map(str::to_owned).collect::<Vec<_>>());
+    assert_eq!(shown("rw,relatime"), SyncRule::None);
+    assert_eq!(shown("rw,relatime,dirsync"), SyncRule::Names);
+    assert_eq!(shown("rw,sync,dirsync"), SyncRule::All);
+}
