@@ -5,6 +5,7 @@
 //! negotiates, [`Session::run`] starts the threads, [`Notifier`] revokes what the kernel caches.
 
 pub mod abi;
+mod callers;
 mod decode;
 #[doc(hidden)]
 pub mod decoders;
@@ -22,6 +23,7 @@ mod uring;
 
 use std::os::fd::RawFd;
 
+pub use callers::thread_status;
 pub use decode::DecodeError;
 pub use init::{Negotiated, Transport};
 pub use mount::{MountError, MountOptions, TransportChoice, unmount};

@@ -606,9 +606,9 @@ impl Handler for Shared {
     }
 }
 
-/// Supplementary groups of a process; none when it is gone.
-fn groups_of(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+/// Supplementary groups of a thread; none when it is gone, or cannot be seen.
+fn groups_of(tid: u32) -> Vec<u32> {
+    let status = fuse::thread_status(tid).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
     line.split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }

@@ -4,7 +4,6 @@
 //! file the kernel makes SIGKILL pending in each of its threads, so that one is nearly always the answer.
 
 use client::Signals;
-use std::fs;
 
 /// What a process does not die of that has made no choice (signal(7)).
 const HARMLESS: [libc::c_int; 8] = [
@@ -20,19 +19,7 @@ const HARMLESS: [libc::c_int; 8] = [
 
 /// `tid` as the kernel names it in a request of FUSE: zero for who lives in a pid namespace that ours does not contain.
 pub fn of(tid: u32) -> Signals {
-    // Of another pid namespace, /proc would show somebody else.
-    let is_ours = fs::read_link("/proc/self").is_ok_and(|pid| pid.as_os_str() == &*own_pid());
-    if tid == 0 || !is_ours {
-        return Signals::Unknown;
-    }
-    fs::read_to_string(format!("/proc/{tid}/status"))
-        .ok()
-        .and_then(|text| of_status(&text))
-        .unwrap_or(Signals::Unknown)
-}
-
-fn own_pid() -> std::ffi::OsString {
-    std::process::id().to_string().into()
+    fuse::thread_status(tid).and_then(|text| of_status(&text)).unwrap_or(Signals::Unknown)
 }
 
 /// `None` for what is no status.

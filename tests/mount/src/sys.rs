@@ -3,7 +3,7 @@
 //! This is the only module of the suites with `unsafe`, with what is below it. Every pointer that goes to the kernel here comes from a value that lives
 //! until the call returns (a `CString`, a slice, a local), and every length is that value's own.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::net::UdpSocket;
@@ -485,6 +485,12 @@ pub fn as_user<T: Send>(
         });
         worker.join().map_err(|_| io::Error::other("the thread with other credentials panicked"))?
     })
+}
+
+/// Names the calling thread, which may be any bytes.
+pub fn name_thread(name: &CStr) -> io::Result<()> {
+    // SAFETY: reads a string that is NUL-terminated.
+    answer(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) })
 }
 
 /// Sets this process's umask and returns the one before.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::Rings;
 use crate::abi::opcode;
+use crate::callers::thread_status;
 use crate::decode::Frame;
 use crate::device::{hand_over_forget, hand_over_interrupt};
 use crate::session::Shared;
@@ -135,7 +136,7 @@ fn check_old_requests(shared: &Shared, rings: &Rings) -> bool {
 
 /// Whether a thread has a signal that it does not block.
 fn has_pending_signal(tid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{tid}/status")).is_ok_and(|text| status_has_pending_signal(&text))
+    thread_status(tid).is_some_and(|text| status_has_pending_signal(&text))
 }
 
 pub(super) fn status_has_pending_signal(text: &str) -> bool {

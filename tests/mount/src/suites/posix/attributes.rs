@@ -214,7 +214,17 @@ pub fn supplementary_groups(context: &Context) -> Result<()> {
     set_owner(&dir, Some(0), Some(5005))?;
     set_mode(&dir, 0o770)?;
     sys::as_user(1000, 1000, &groups, || fs::write(dir_b.join("made"), b""))??;
-    expect_eq(fs::metadata(dir.join("made"))?.uid(), 1000, "owner of what a member made")
+    expect_eq(fs::metadata(dir.join("made"))?.uid(), 1000, "owner of what a member made")?;
+    // A long name in UTF-8, say, of which the kernel keeps half of the last character.
+    sys::as_user(1000, 1000, &groups, || {
+        sys::name_thread(c"m\xc3")?;
+        fs::write(dir_b.join("named"), b"")
+    })??;
+    expect_eq(
+        fs::metadata(dir.join("named"))?.uid(),
+        1000,
+        "owner of what a member made whose name is no text",
+    )
 }
 
 /// Owner, group and others; search and write permission of directories; access(2).
