@@ -192,6 +192,9 @@ impl Ctx {
     }
 
     /// The same with supplementary groups at once, where the first answer would ask for them.
+    ///
+    /// Where they cannot be seen, the kernel's judgment counts: who came through to us by a group is in that of an inode of the call, and who did
+    /// not came as one of all others.
     pub(crate) async fn mdt_as_member(
         &self,
         who: &Who,
@@ -199,18 +202,40 @@ impl Ctx {
         kind: Kind,
         make: impl Fn(Credentials) -> MdtRequest,
     ) -> Outcome<MdtReply> {
-        let groups = Some(self.groups(who).await);
-        self.mdt(fid, make(Credentials { uid: who.caller.uid, gid: who.caller.gid, groups }), kind).await
+        let (uid, gid) = (who.caller.uid, who.caller.gid);
+        let ask = |groups| self.mdt(fid, make(Credentials { uid, gid, groups: Some(groups) }), kind);
+        if let Some(groups) = self.groups(who).await {
+            return ask(groups).await;
+        }
+        let judged = self.judged_groups(who);
+        if !judged.is_empty() {
+            match ask(judged).await {
+                Err(Status::AccessDenied | Status::NotPermitted) => {}
+                answer => return answer,
+            }
+        }
+        ask(Vec::new()).await
     }
 
-    /// The caller's supplementary groups, from the process around the machine.
-    pub(crate) async fn groups(&self, who: &Who) -> Vec<u32> {
+    /// The caller's supplementary groups, from the process around the machine; `None` where they cannot be seen.
+    pub(crate) async fn groups(&self, who: &Who) -> Option<Vec<u32>> {
         let (sender, receiver) = oneshot();
         self.with(|state| {
             state.group_waiters.insert(who.id, sender);
-            state.out.push(Output::NeedGroups { id: who.id, pid: who.caller.pid });
+            state.out.push(Output::NeedGroups { id: who.id, caller: who.caller });
         });
         receiver.await.unwrap_or_default()
+    }
+
+    /// Groups of the inodes that a call is about, and that it names. None of a call that it has not judged.
+    pub(crate) fn judged_groups(&self, who: &Who) -> Vec<u32> {
+        self.with(|state| {
+            let Some(call) = state.calls.get(&who.id).filter(|call| call.is_judged) else {
+                return Vec::new();
+            };
+            let of_inodes = call.holds.iter().filter_map(|node| Some(state.nodes.get(*node)?.attr()?.gid));
+            of_inodes.chain(call.named_gid).collect()
+        })
     }
 
     pub(crate) async fn ost(

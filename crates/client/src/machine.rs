@@ -98,10 +98,10 @@ pub enum Input {
     Notified(NotifyId, NotifyResult),
     /// An operator changes something.
     Set(Setting),
-    /// Supplementary groups of a caller; empty when it is gone.
+    /// Supplementary groups of a caller; `None` where they cannot be seen.
     Groups {
         id: u64,
-        groups: Vec<u32>,
+        groups: Option<Vec<u32>>,
     },
     /// What has become of `Output::NeedSignals`.
     Signals {
@@ -129,7 +129,7 @@ pub enum Output {
     /// Answer with `Input::Groups` of the same id.
     NeedGroups {
         id: u64,
-        pid: u32,
+        caller: Caller,
     },
     /// Answer with `Input::Signals` of the same id. `pid` is that of a thread.
     NeedSignals {
@@ -240,6 +240,8 @@ impl Client {
                 waits_for_flock: None,
                 is_interrupted: false,
                 gives_up: state.gives_up(&call),
+                is_judged: ops::is_judged(&call),
+                named_gid: ops::named_gid(&call),
                 caller,
                 is_answered: false,
             };

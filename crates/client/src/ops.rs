@@ -162,6 +162,26 @@ async fn wait_for_config(ctx: &Ctx) {
     }
 }
 
+/// Whether the kernel has looked if the caller may do that. Of what `lfs` asks for it knows nothing, and it leaves to us whether an ACL ends
+/// set-group-id.
+pub(crate) fn is_judged(call: &Call) -> bool {
+    match call {
+        Call::Setxattr { name, .. } => !name.starts_with(b"system.posix_acl_"),
+        Call::Setstripe { .. }
+        | Call::CreateStriped { .. }
+        | Call::MkdirOn { .. }
+        | Call::MkdirStriped { .. }
+        | Call::Migrate { .. }
+        | Call::Setdirstripe { .. } => false,
+        _ => true,
+    }
+}
+
+/// The group that chown(2) gives an inode to: but for the superuser, one of the caller's.
+pub(crate) fn named_gid(call: &Call) -> Option<u32> {
+    if let Call::Setattr { set, .. } = call { set.gid } else { None }
+}
+
 /// What is known of a call before it runs: its name in statistics, the nodes whose locks the kernel may hold for it,
 /// and whether a caller who is killed may be let go while a target does not answer: what changes something goes on to its end.
 pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {

@@ -102,6 +102,10 @@ pub(crate) struct CallState {
     pub(crate) is_interrupted: bool,
     /// While a target does not answer.
     pub(crate) gives_up: GivesUp,
+    /// The kernel, which knows all groups of the caller, has looked whether it may do that.
+    pub(crate) is_judged: bool,
+    /// The group that it names.
+    pub(crate) named_gid: Option<u32>,
     pub(crate) caller: Caller,
     pub(crate) is_answered: bool,
 }
@@ -165,7 +169,7 @@ pub(crate) struct State {
     pub(crate) held: BTreeMap<u64, u32>,
     /// Who waits for the kernel to drop a name in a directory that no such call was about; woken when one comes.
     pub(crate) until_held: BTreeMap<u64, Vec<Sender<()>>>,
-    pub(crate) group_waiters: BTreeMap<u64, Sender<Vec<u32>>>,
+    pub(crate) group_waiters: BTreeMap<u64, Sender<Option<Vec<u32>>>>,
     pub(crate) signal_waiters: BTreeMap<u64, Sender<Signals>>,
     pub(crate) notify_waiters: BTreeMap<NotifyId, Sender<NotifyResult>>,
     pub(crate) last_notify: u64,

@@ -1,6 +1,7 @@
 //! One mount of this process: the FUSE session and the client machine.
 
 pub mod dead;
+mod groups;
 mod notices;
 pub mod options;
 pub mod read_ahead;
@@ -476,8 +477,8 @@ impl Shared {
                     self.owner().queue(Input::Notified(id, NotifyResult::NoEntry));
                 }
             }
-            Output::NeedGroups { id, pid } => {
-                self.owner().queue(Input::Groups { id, groups: groups_of(pid) });
+            Output::NeedGroups { id, caller } => {
+                self.owner().queue(Input::Groups { id, groups: groups::of(caller) });
             }
             Output::NeedSignals { id, pid } => {
                 self.owner().queue(Input::Signals { id, signals: signals::of(pid) });
@@ -604,13 +605,6 @@ impl Handler for Shared {
             let _ = sender.send(());
         }
     }
-}
-
-/// Supplementary groups of a thread; none when it is gone, or cannot be seen.
-fn groups_of(tid: u32) -> Vec<u32> {
-    let status = fuse::thread_status(tid).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    line.split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
 fn log_event(event: &Event) {

@@ -249,7 +249,9 @@ async fn ends_set_id(ctx: &Ctx, who: &Who, attr: &Attr) -> bool {
     if has(S_ISUID) || has(S_ISGID | S_IXGRP) {
         return true;
     }
-    has(S_ISGID) && who.caller.gid != attr.gid && !ctx.groups(who).await.contains(&attr.gid)
+    has(S_ISGID)
+        && who.caller.gid != attr.gid
+        && !ctx.groups(who).await.is_some_and(|groups| groups.contains(&attr.gid))
 }
 
 /// Before somebody unprivileged writes through the page cache, the kernel ends set-id bits in his name, and says so in the same way as a
@@ -298,7 +300,11 @@ async fn set_attrs(
     };
     // Whether the set-group-id bit stays depends on the caller's groups and is no error: they go along at once.
     let needs_groups = set.permissions.is_some_and(|mode| mode & S_ISGID != 0) && who.caller.uid != 0;
-    let groups = if needs_groups { Some(ctx.groups(who).await) } else { None };
+    let groups = match needs_groups {
+        // The kernel has taken the bit away from who is in no group of the file.
+        true => Some(ctx.groups(who).await.unwrap_or_else(|| ctx.judged_groups(who))),
+        false => None,
+    };
     // The access ACL follows the permissions, and a capability goes with the owner.
     let changes_xattrs = set.permissions.is_some() || set.uid.is_some() || set.gid.is_some();
     let changes_xattrs = changes_xattrs || set.kill_privileges;

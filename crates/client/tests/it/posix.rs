@@ -366,8 +366,40 @@ fn groups_are_fetched_only_when_they_matter() {
     let create =
         || Call::Create { parent: dir, name: b"f".into(), mode: 0o644, umask: 0, flags: O_RDWR | O_EXCL };
     assert_eq!(world.call_as(0, USER, create()), Err(EACCES));
-    world.mounts[0].groups = vec![50];
+    world.mounts[0].groups = Some(vec![50]);
     assert!(matches!(world.call_as(0, USER, create()), Ok(Answer::Created { .. })));
+}
+
+/// Of a caller in another pid namespace, or in whose name a server of this machine calls, the kernel has seen the groups.
+#[test]
+fn where_groups_cannot_be_seen_the_kernel_has_judged() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let set = SetattrCall { mode: Some(0o2770), gid: Some(50), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node: dir, set }).is_ok());
+    world.mounts[0].groups = None;
+    let (mode, umask) = (0o755, 0);
+    let create = Call::Create { parent: dir, name: b"f".into(), mode, umask, flags: O_RDWR | O_EXCL };
+    let Ok(Answer::Created { entry, .. }) = world.call_as(0, USER, create) else { panic!("it is made") };
+    // It would have taken the bit from who is not in the group, and have refused one of another group.
+    let set = SetattrCall { mode: Some(0o2755), ..Default::default() };
+    let Ok(Answer::Attr(answer)) = world.call_as(0, USER, Call::Setattr { node: entry.node, set }) else {
+        panic!("it is set")
+    };
+    assert_eq!((answer.attr.permissions, answer.attr.gid), (0o2755, 50));
+    let set = SetattrCall { gid: Some(60), ..Default::default() };
+    assert!(world.call_as(0, USER, Call::Setattr { node: entry.node, set }).is_ok());
+    // One of all others, where the group may do less.
+    let set = SetattrCall { mode: Some(0o707), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node: dir, set }).is_ok());
+    let rename =
+        Call::Rename { parent: dir, name: b"f".into(), new_parent: dir, new_name: b"g".into(), flags: 0 };
+    assert_eq!(world.call_as(0, USER, rename), Ok(Answer::Done));
+    // The kernel does not know what `lfs` asks for.
+    let set = SetattrCall { mode: Some(0o770), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node: dir, set }).is_ok());
+    let make = Call::MkdirOn { parent: dir, name: b"sub".into(), mode, umask, mdt_index: 0 };
+    assert_eq!(world.call_as(0, USER, make), Err(EACCES));
 }
 
 #[test]

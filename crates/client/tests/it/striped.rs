@@ -245,7 +245,7 @@ fn a_directory_that_is_placed_by_space_is_one_request() {
 fn a_rename_over_two_mdts_is_asked_for_once_by_whoever_calls() {
     let mut world = World::new(2, 1, 1);
     let somebody = Caller { uid: 7, gid: 7, pid: 1 };
-    world.mounts[0].groups = vec![50];
+    world.mounts[0].groups = Some(vec![50]);
     // The second one is written by members of a group.
     for (name, mdt_index, permissions, gid) in [("a", 0, 0o777, 0), ("b", 1, 0o770, 50)] {
         let make = Call::MkdirOn { parent: TOP, name: name.into(), mode: 0o755, umask: 0, mdt_index };
@@ -273,7 +273,7 @@ fn a_rename_over_two_mdts_is_asked_for_once_by_whoever_calls() {
         assert_eq!(world.lookup(0, to, "f").map(|entry| entry.node), Ok(file));
     }
     // Who may not is told so once.
-    world.mounts[0].groups = vec![51];
+    world.mounts[0].groups = Some(vec![51]);
     assert_eq!(world.call_as(0, somebody, rename((a, "f"), (b, "f"))), Err(EACCES));
     assert_eq!(renames(&world), 3);
 }

@@ -88,7 +88,8 @@ pub struct Mount {
     pub has_wrong_locks: bool,
     /// MDTs tell it of layouts that no client of this version makes anything of.
     pub has_strange_layouts: bool,
-    pub groups: Vec<u32>,
+    /// `None`: they cannot be seen.
+    pub groups: Option<Vec<u32>>,
     /// What its callers have got, and whose pids were asked for.
     pub signals: Signals,
     pub looked_at: Vec<u32>,
@@ -300,7 +301,7 @@ impl World {
             write_xids: BTreeSet::new(),
             has_wrong_locks: false,
             has_strange_layouts: false,
-            groups: vec![],
+            groups: Some(vec![]),
             signals: Signals::Harmless,
             looked_at: vec![],
             ahead_ns: 0,

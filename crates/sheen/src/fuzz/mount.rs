@@ -285,7 +285,9 @@ pub fn feed() {
             match output {
                 Output::Send(frame) => waiting.extend(answer(&mut rng, &replies, &frame).map(Input::Frame)),
                 Output::Notify(id, _) => waiting.push(Input::Notified(id, NotifyResult::Ok)),
-                Output::NeedGroups { id, .. } => waiting.push(Input::Groups { id, groups: vec![1] }),
+                Output::NeedGroups { id, .. } => {
+                    waiting.push(Input::Groups { id, groups: (round % 2 == 0).then(|| vec![1]) })
+                }
                 Output::NeedSignals { id, .. } => {
                     waiting.push(Input::Signals { id, signals: client::Signals::Harmless });
                 }

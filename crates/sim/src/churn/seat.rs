@@ -232,7 +232,9 @@ impl Seat {
                         }
                     }
                     Output::Notify(id, _) => inputs.push(Input::Notified(id, NotifyResult::Ok)),
-                    Output::NeedGroups { id, .. } => inputs.push(Input::Groups { id, groups: Vec::new() }),
+                    Output::NeedGroups { id, .. } => {
+                        inputs.push(Input::Groups { id, groups: Some(Vec::new()) })
+                    }
                     Output::NeedSignals { .. } | Output::CallOff(_) | Output::Drained | Output::Event(_) => {}
                 }
             }
