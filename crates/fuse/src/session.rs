@@ -13,7 +13,7 @@ use crate::abi::{InHeader, init, opcode};
 use crate::decode::{DecodeError, Dialect};
 use crate::init::{Negotiated, Transport, negotiate};
 use crate::interrupts::Early;
-use crate::mount::{self, MountError, MountOptions};
+use crate::mount::{self, MountError, MountOptions, TransportChoice};
 use crate::reply::{Destination, Reply};
 use crate::{Handler, Notifier, Request, device, sys, uring};
 
@@ -144,7 +144,7 @@ impl Session {
     pub fn mount(path: &Path, options: MountOptions) -> Result<(Self, Negotiated), MountError> {
         let path =
             path.canonicalize().map_err(|source| MountError::MountPoint { path: path.into(), source })?;
-        let uring_works = uring::works();
+        let uring_works = uring::works() && is_uring_safe(options.transport, uring::reaches_all_cpus);
         let device = Arc::new(mount::mount(&path, &options)?);
         let negotiated = match negotiate(&device, &options, uring_works) {
             Ok(negotiated) => negotiated,
@@ -284,6 +284,26 @@ impl Session {
     }
 }
 
+/// Who names the transport gets it.
+fn is_uring_safe(choice: TransportChoice, reaches_all_cpus: impl FnOnce() -> bool) -> bool {
+    if choice == TransportChoice::Device || reaches_all_cpus() {
+        return true;
+    }
+    match choice {
+        TransportChoice::Uring => {
+            tracing::warn!(
+                "this process may not run on every CPU (cpuset): calls on others can hang behind two that wait; \
+                 transport=dev has no such bound"
+            );
+            true
+        }
+        TransportChoice::Auto | TransportChoice::Device => {
+            tracing::info!("this process may not run on every CPU (cpuset): requests come through /dev/fuse");
+            false
+        }
+    }
+}
+
 fn abort(connection: Option<u32>, mounted: Option<&PathBuf>) -> io::Result<()> {
     if let Some(number) = connection {
         let file = format!("/sys/fs/fuse/connections/{number}/abort");
@@ -336,5 +356,13 @@ mod tests {
     fn a_connection_that_nothing_leads_to_is_not_said_to_be_aborted() {
         assert_eq!(abort(None, None).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(abort(Some(u32::MAX), None).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn in_a_cpuset_only_who_names_io_uring_gets_it() {
+        use TransportChoice::{Auto, Device, Uring};
+        assert!([Auto, Uring, Device].into_iter().all(|choice| is_uring_safe(choice, || true)));
+        assert!(!is_uring_safe(Auto, || false));
+        assert!(is_uring_safe(Uring, || false));
     }
 }

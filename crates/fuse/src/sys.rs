@@ -77,6 +77,22 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
 }
 
+/// CPUs that run.
+pub(crate) fn online_cpus() -> io::Result<Vec<usize>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_cpus(text.trim()).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+pub(crate) fn parse_cpus(list: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        cpus.extend(first..=last.min(libc::CPU_SETSIZE as usize));
+    }
+    Some(cpus)
+}
+
 /// Binds the calling thread to one CPU.
 pub(crate) fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     pin_to_cpus(&[cpu])

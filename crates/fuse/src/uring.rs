@@ -61,6 +61,24 @@ pub(crate) fn works() -> bool {
     enabled.is_ok_and(|text| text.starts_with('Y')) && new_ring(4).is_ok()
 }
 
+/// Whether our threads may run on each CPU that callers may run on, as they may not in a cpuset: the queue of a CPU on which all entries hold
+/// requests that wait is emptied by a thread there ([`kick`]), and only so. What a thread has chosen for itself is no bound.
+pub(crate) fn reaches_all_cpus() -> bool {
+    let look = || -> io::Result<bool> {
+        let online = sys::online_cpus()?;
+        // The kernel leaves out what is not in the cpuset.
+        sys::pin_to_cpus(&online)?;
+        Ok(is_all_of(&online, &sys::allowed_cpus()?))
+    };
+    // On a thread of its own, which is left as it is.
+    let looked = std::thread::Builder::new().name("fuse-cpus".into()).spawn(look);
+    looked.is_ok_and(|thread| thread.join().is_ok_and(|reaches| reaches.unwrap_or(false)))
+}
+
+fn is_all_of(online: &[usize], allowed: &[usize]) -> bool {
+    online.iter().all(|cpu| allowed.contains(cpu))
+}
+
 /// The way into a ring thread from outside.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
@@ -654,4 +672,29 @@ fn command(
     // SAFETY: an Entry128 is the kernel's structure of 128 bytes, and every bit pattern of it is valid; the size is
     // asserted above.
     unsafe { std::mem::transmute::<[u8; 128], squeue::Entry128>(sqe) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thread_has_chosen_for_itself_is_no_bound() {
+        let before = reaches_all_cpus();
+        let narrowed = || {
+            let first = sys::allowed_cpus().ok().and_then(|cpus| cpus.first().copied());
+            sys::pin_to_cpu(first.expect("there is a CPU")).expect("it is allowed");
+            reaches_all_cpus()
+        };
+        assert_eq!(std::thread::spawn(narrowed).join().expect("it looks"), before);
+        assert!(is_all_of(&[0, 1], &[0, 1, 2]));
+        assert!(!is_all_of(&[0, 1, 2], &[0, 1]));
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(sys::parse_cpus("0-2,8"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(sys::parse_cpus("5"), Some(vec![5]));
+        assert_eq!(sys::parse_cpus(""), None);
+    }
 }

@@ -58,8 +58,9 @@ impl Kickers {
 pub(super) fn start(kickers: &Arc<Kickers>, taken_count: &Arc<AtomicU64>, path: &Path, cpu: usize) {
     let (kickers, taken_count, path) = (kickers.clone(), taken_count.clone(), path.to_owned());
     let spawned = std::thread::Builder::new().name("fuse-kick".into()).spawn(move || {
-        // A CPU that we may not use: its queue grows early instead. With descriptors it would be a danger.
-        if sys::pin_to_cpu(cpu).is_err() || sys::leave_descriptors().is_err() {
+        // With descriptors it would be a danger.
+        if let Err(error) = sys::pin_to_cpu(cpu).and_then(|()| sys::leave_descriptors()) {
+            tracing::warn!(%error, cpu, "cannot empty the queue of a CPU: calls there may wait for others that are blocked");
             return;
         }
         let own_id = sys::thread_id();
