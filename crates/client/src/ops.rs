@@ -115,7 +115,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         }
         Call::Access { node, mask: _ } => inode_of(ctx, node).map(|_| Answer::Done),
         Call::SyncAll => sync::sync(ctx, who).await,
-        Call::Advise { node, extent, advice } => advise::advise(ctx, node, extent, advice).await,
+        Call::Advise { node, extent, advice } => advise::advise(ctx, who, node, extent, advice).await,
         Call::Getstripe { node } => space::getstripe(ctx, node).await,
         Call::Setstripe { node, layout } => space::setstripe(ctx, who, node, layout).await,
         Call::CreateStriped { parent, name, mode, umask, layout } => {

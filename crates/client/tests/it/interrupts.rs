@@ -164,3 +164,29 @@ fn only_a_statfs_that_waits_without_end_is_ended_by_any_signal() {
     assert!(world.is_answered(0, waiting));
     assert_eq!(world.finish(0, waiting), Err(EINTR));
 }
+
+/// Of a large file with holes it would be a request for each 16 MiB, whether somebody waits for them or not.
+#[test]
+fn advice_ends_with_its_caller() {
+    let mut world = World::new(1, 1, 1);
+    let ost = TargetId::ost(0);
+    let file = world.create(0, TOP, "f");
+    let set = client::SetattrCall { size_bytes: Some(1 << 35), fh: Some(file.1), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node: file.0, set }).is_ok());
+    let advised = |world: &World| -> u64 {
+        let requests = world.requests(0, base::TargetKind::Ost).into_iter();
+        requests.filter(|(kind, _)| *kind == "ost_ladvise").map(|(_, count)| count).sum()
+    };
+    let extent = base::Extent::new(0, 1 << 35);
+    let advise = || Call::Advise { node: file.0, extent, advice: base::Advice::WillRead };
+    assert_eq!(world.call(0, advise()), Ok(Answer::Done));
+    assert_eq!(advised(&world), 2048);
+    world.mounts[0].signals = Signals::Fatal;
+    world.mounts[0].is_late = Some(ost);
+    let waiting = world.begin_as(0, USER, advise());
+    world.input(0, Input::Interrupt(waiting));
+    assert_eq!(world.finish(0, waiting), Err(EINTR));
+    world.let_come(0);
+    world.pass(Duration::from_secs(5));
+    assert_eq!(advised(&world), 2049);
+}
