@@ -69,6 +69,14 @@ pub enum Ask {
         fid: Fid,
         skip_count: u32,
     } = 16,
+    /// `DfStates`, without so many of the first ones.
+    DfStatesFrom {
+        skip_count: u32,
+    } = 17,
+    /// `ListPools`, without so many of the first ones.
+    ListPoolsFrom {
+        skip_count: u32,
+    } = 18,
 }
 
 impl Ask {
@@ -87,9 +95,11 @@ impl Ask {
             | Ask::NodeFid
             | Ask::Df
             | Ask::DfStates
+            | Ask::DfStatesFrom { .. }
             | Ask::Sync
             | Ask::Advise { .. }
             | Ask::ListPools
+            | Ask::ListPoolsFrom { .. }
             | Ask::Getdirstripe => false,
         }
     }
@@ -117,7 +127,7 @@ pub enum Tell {
     /// As many as fit.
     Paths(Vec<Vec<u8>>) = 3,
     Fid(Fid) = 4,
-    /// Target name, and its space when it answers.
+    /// Target name, and its space when it answers. As many as fit.
     Targets(Vec<(String, Option<Statfs>)>) = 5,
     /// What new files in a directory get.
     DefaultStripe {
@@ -135,6 +145,8 @@ pub enum Tell {
     Migrated(bool) = 9,
     /// As many as fit.
     TargetStates(Vec<TargetState>) = 10,
+    /// There is one more of what was asked for, which alone does not fit.
+    TooLong = 11,
 }
 
 /// What the answer is made into.
@@ -143,7 +155,7 @@ pub struct Want {
     /// Bytes that the caller takes.
     out_bytes: usize,
     has_states: bool,
-    /// Paths that it knows already.
+    /// Those of a list that it knows already.
     skip_count: usize,
 }
 
@@ -153,8 +165,13 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         return Err(libc::ENOTTY);
     }
     let ask = unpack::<Ask>(&ioctl.data).ok_or(libc::EINVAL)?;
-    let has_states = ask == Ask::DfStates;
-    let skip_count = if let Ask::FidToPathFrom { skip_count, .. } = ask { skip_count as usize } else { 0 };
+    let has_states = matches!(ask, Ask::DfStates | Ask::DfStatesFrom { .. });
+    let skip_count = match ask {
+        Ask::FidToPathFrom { skip_count, .. }
+        | Ask::DfStatesFrom { skip_count }
+        | Ask::ListPoolsFrom { skip_count } => skip_count as usize,
+        _ => 0,
+    };
     let call = match ask {
         Ask::Getstripe => Call::Getstripe { node },
         Ask::Setstripe(layout) => Call::Setstripe { node, layout },
@@ -178,8 +195,8 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         Ask::Getdirstripe => Call::Getdirstripe { node },
         Ask::FidToPath(fid) | Ask::FidToPathFrom { fid, .. } => Call::FidToPath { fid },
         Ask::NodeFid => Call::NodeFid { node },
-        Ask::Df | Ask::DfStates => Call::DfTargets,
-        Ask::ListPools => Call::ListPools,
+        Ask::Df | Ask::DfStates | Ask::DfStatesFrom { .. } => Call::DfTargets,
+        Ask::ListPools | Ask::ListPoolsFrom { .. } => Call::ListPools,
         Ask::Sync => Call::SyncAll,
         Ask::Advise { extent, advice } if extent.start <= extent.end => Call::Advise { node, extent, advice },
         Ask::Advise { .. } => return Err(libc::EINVAL),
@@ -201,16 +218,15 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
         Answer::Migrated { has_moved } => Tell::Migrated(has_moved),
         Answer::DirStripes { stripes, default } => Tell::DirStripes { stripes, default },
         Answer::Fid(fid) => Tell::Fid(fid),
-        Answer::Paths(mut paths) => {
-            fitting(paths.split_off(want.skip_count.min(paths.len())), room, Tell::Paths)
-        }
-        Answer::Pools(pools) => fitting(pools, room, Tell::Pools),
+        Answer::Paths(paths) => fitting(paths, want, room, Tell::Paths),
+        Answer::Pools(pools) => fitting(pools, want, room, Tell::Pools),
         Answer::Targets(targets) if want.has_states => {
-            fitting(targets.into_iter().map(state_of).collect(), room, Tell::TargetStates)
+            fitting(targets.into_iter().map(state_of).collect(), want, room, Tell::TargetStates)
         }
-        Answer::Targets(targets) => Tell::Targets(
-            targets.into_iter().map(|target| (target.target.to_string(), target.space)).collect(),
-        ),
+        Answer::Targets(targets) => {
+            let of = |target: TargetSpace| (target.target.to_string(), target.space);
+            fitting(targets.into_iter().map(of).collect(), want, room, Tell::Targets)
+        }
         _ => Tell::Done,
     };
     let mut bytes = pack(&tell);
@@ -223,12 +239,24 @@ fn state_of(target: TargetSpace) -> TargetState {
     TargetState { name: target.to_string(), space, is_active, is_drained }
 }
 
-/// The first ones, as many as there is room for.
-fn fitting<T: Clone>(mut list: Vec<T>, room: usize, tell: impl Fn(Vec<T>) -> Tell) -> Tell {
-    while !list.is_empty() && pack(&tell(list.clone())).len() > room {
-        list.pop();
+/// The next ones, as many as there is room for.
+fn fitting<T: Clone>(list: Vec<T>, want: &Want, room: usize, tell: impl Fn(Vec<T>) -> Tell) -> Tell {
+    let byte_count_of = |list| pack(&tell(list)).len();
+    let mut left = list.into_iter().skip(want.skip_count).peekable();
+    if left.peek().is_none() {
+        return tell(Vec::new());
     }
-    tell(list)
+    let empty_byte_count = byte_count_of(Vec::new());
+    let mut byte_count = empty_byte_count;
+    let mut told = Vec::new();
+    for item in left {
+        byte_count += byte_count_of(vec![item.clone()]) - empty_byte_count;
+        if byte_count > room {
+            break;
+        }
+        told.push(item);
+    }
+    if told.is_empty() { Tell::TooLong } else { tell(told) }
 }
 
 /// Length and body.

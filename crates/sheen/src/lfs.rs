@@ -479,10 +479,7 @@ fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
 
 /// Names of the targets that the mount knows, whether they answer or not.
 fn targets_of(file: &File, path: &Path) -> Result<Vec<String>> {
-    match ask(file, path, &Ask::Df)? {
-        Tell::Targets(targets) => Ok(targets.into_iter().map(|(name, _)| name).collect()),
-        _ => Err(unexpected(path)),
-    }
+    Ok(states_of(file, path)?.into_iter().map(|target| target.name).collect())
 }
 
 fn explain_refusal(
@@ -527,11 +524,29 @@ fn explain_refusal(
     }
 }
 
+/// A list that may not fit into one answer. `ask_from` asks for it without so many of the first ones, which a mount of an older version does not
+/// know: that one is asked `at_once`, and tells what fits.
+fn in_parts<T>(
+    mut ask_from: impl FnMut(u32) -> Result<Vec<T>>,
+    at_once: impl FnOnce() -> Result<Vec<T>>,
+) -> Result<Vec<T>> {
+    let mut told = Vec::new();
+    loop {
+        match ask_from(told.len() as u32) {
+            Ok(more) if more.is_empty() => return Ok(told),
+            Ok(more) => told.extend(more),
+            Err(error) if told.is_empty() && has_errno(&error, libc::EINVAL) => return at_once(),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 fn pools_of(file: &File, path: &Path) -> Result<Vec<Pool>> {
-    match ask(file, path, &Ask::ListPools)? {
+    let pools = |request| match ask(file, path, &request)? {
         Tell::Pools(pools) => Ok(pools),
         _ => Err(unexpected(path)),
-    }
+    };
+    in_parts(|skip_count| pools(Ask::ListPoolsFrom { skip_count }), || pools(Ask::ListPools))
 }
 
 /// Whoever names a pool wants no other OSTs.
@@ -616,6 +631,7 @@ fn paths_of(file: &File, mount: &Path, fid: Fid, skip_count: u32) -> Result<Vec<
     };
     match answer {
         Ok(Tell::Paths(paths)) => Ok(paths),
+        Ok(Tell::TooLong) => bail!("a path of it is too long to be told"),
         Ok(_) => Err(unexpected(mount)),
         Err(error) if has_errno(&error, libc::EPERM) => bail!("only root may ask for the paths of a FID"),
         Err(error) if has_errno(&error, libc::EXDEV) => {
@@ -690,13 +706,21 @@ fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
 }
 
 fn states_of(root: &File, mount: &Path) -> Result<Vec<TargetState>> {
-    match ask(root, mount, &Ask::DfStates) {
-        Ok(Tell::TargetStates(targets)) => return Ok(targets),
-        // The mount is of a version from before there were states.
-        Err(error) if has_errno(&error, libc::EINVAL) => {}
-        Err(error) => return Err(error),
-        Ok(_) => return Err(unexpected(mount)),
-    }
+    let states = |request| match ask(root, mount, &request)? {
+        Tell::TargetStates(targets) => Ok(targets),
+        _ => Err(unexpected(mount)),
+    };
+    in_parts(
+        |skip_count| states(Ask::DfStatesFrom { skip_count }),
+        || match states(Ask::DfStates) {
+            // From before there were states.
+            Err(error) if has_errno(&error, libc::EINVAL) => bare_states_of(root, mount),
+            states => states,
+        },
+    )
+}
+
+fn bare_states_of(root: &File, mount: &Path) -> Result<Vec<TargetState>> {
     let Tell::Targets(targets) = ask(root, mount, &Ask::Df)? else { return Err(unexpected(mount)) };
     let state = |(name, space)| TargetState { name, space, is_active: true, is_drained: false };
     Ok(targets.into_iter().map(state).collect())

@@ -56,6 +56,62 @@ fn paths_that_do_not_fit_are_told_when_asked_for_again() {
     assert_eq!(told, paths);
 }
 
+#[test]
+fn what_alone_does_not_fit_is_said_to_be_there() {
+    let want = Want { out_bytes: 10_000, has_states: false, skip_count: 1 };
+    let paths = || vec![vec![b'a'; 20], vec![b'b'; 20_000]];
+    assert_eq!(unpack::<Tell>(&encode(&want, Answer::Paths(paths()))), Some(Tell::TooLong));
+    let want = Want { skip_count: 2, ..want };
+    assert_eq!(unpack::<Tell>(&encode(&want, Answer::Paths(paths()))), Some(Tell::Paths(Vec::new())));
+}
+
+/// Of a large cluster neither all targets nor all pools fit into one answer.
+#[test]
+fn all_targets_and_pools_are_told_in_parts() {
+    let space = Some(Statfs::default());
+    let target =
+        |target| client::TargetSpace { target, space: space.clone(), is_active: true, is_drained: false };
+    let mdts = (0..4).map(base::TargetId::mdt);
+    let targets: Vec<_> = mdts.chain((0..300).map(base::TargetId::ost)).map(target).collect();
+    let pool =
+        |number: u16| Pool { name: format!("pool{number}").parse().unwrap(), osts: (0..300).collect() };
+    let pools: Vec<Pool> = (0..100).map(pool).collect();
+    let ask = |ask: Ask, answer: Answer| {
+        let (_, want) = decode(1, &ioctl(pack(&ask))).unwrap();
+        let bytes = encode(&want, answer);
+        assert!(bytes.len() <= BUFFER_BYTES);
+        unpack::<Tell>(&bytes).unwrap()
+    };
+    let (mut states, mut rounds) = (Vec::new(), 0);
+    loop {
+        let skip_count = states.len() as u32;
+        let told = ask(Ask::DfStatesFrom { skip_count }, Answer::Targets(targets.clone()));
+        let Tell::TargetStates(more) = told else { panic!("states") };
+        if more.is_empty() {
+            break;
+        }
+        states.extend(more);
+        rounds += 1;
+    }
+    assert_eq!((states.len(), rounds), (304, 2));
+    assert_eq!(states[303].name, "OST012b");
+    let mut told_pools = Vec::new();
+    loop {
+        let skip_count = told_pools.len() as u32;
+        let Tell::Pools(more) = ask(Ask::ListPoolsFrom { skip_count }, Answer::Pools(pools.clone())) else {
+            panic!("pools")
+        };
+        if more.is_empty() {
+            break;
+        }
+        told_pools.extend(more);
+    }
+    assert_eq!(told_pools, pools);
+    // An older `lfs` has what fits.
+    let Tell::Targets(first) = ask(Ask::Df, Answer::Targets(targets)) else { panic!("targets") };
+    assert!(first.len() > 200 && first.len() < 304);
+}
+
 /// An older `lfs` asks as before.
 #[test]
 fn states_of_targets_are_told_to_who_asks_for_them() {

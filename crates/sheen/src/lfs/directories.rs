@@ -1,6 +1,6 @@
 //! `lfs mkdir`, `lfs setdirstripe`, `lfs getdirstripe`: on which MDTs directories are.
 
-use super::{ask, has_errno, open, parent_of, umask, unexpected};
+use super::{ask, has_errno, open, parent_of, targets_of, umask, unexpected};
 use crate::ioctl::{Ask, Tell};
 use crate::say;
 use anyhow::{Context, Result, anyhow, bail};
@@ -152,8 +152,8 @@ impl DirectoryMaker {
         let Tell::DirStripes { stripes, .. } = ask(&parent, path, &Ask::Getdirstripe)? else {
             return Err(unexpected(path));
         };
-        let Tell::Targets(targets) = ask(&parent, path, &Ask::Df)? else { return Err(unexpected(path)) };
-        let mdt_count = targets.iter().filter(|(name, _)| name.starts_with("MDT")).count() as u16;
+        let targets = targets_of(&parent, path)?;
+        let mdt_count = targets.iter().filter(|name| name.starts_with("MDT")).count() as u16;
         let mdt_index = stripes.first().and_then(|stripe| stripe.mdt_index());
         let mdt_index = mdt_index.with_context(|| format!("{} is on no MDT", path.display()))?;
         Ok(DirectoryMaker { path: path.to_owned(), parent, mdt_index, mdt_count })
