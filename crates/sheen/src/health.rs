@@ -219,7 +219,7 @@ fn run_dirs(mounted: &Mounted) -> Vec<PathBuf> {
 }
 
 /// The control socket of the process behind a mount, and what it says of it.
-fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
+pub fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
     run_dirs(mounted).into_iter().find_map(|dir| {
         let mount = control::mount_in(&dir, mounted)?;
         Some((dir.join(format!("{}.sock", mount.pid)), mount))

@@ -4,6 +4,7 @@
 //! between the two renames of a switch; and `.NAME.lock`, locked by the one command that changes the image. In every version `.sheen/image.json`
 //! says what it is, written last; `.sheen/hold` is an empty file, never replaced, of which each node that runs from it holds a shared flock(2).
 
+use crate::health;
 use crate::mount_table::{self, Mounted};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -256,8 +257,22 @@ fn is_name(name: &str) -> bool {
 }
 
 fn check_ours(dir: &Path) -> Result<()> {
-    if !mount_table::above(dir).is_some_and(|mounted| Mounted::is_sheen(&mounted)) {
+    let Some(mounted) = mount_table::above(dir).filter(Mounted::is_sheen) else {
         bail!("{} is not on SheenFS; see sheen mounts", dir.display());
+    };
+    check_locks(&mounted)
+}
+
+/// # Errors
+/// Advisory locks hold on this mount only.
+fn check_locks(mounted: &Mounted) -> Result<()> {
+    // Where its process cannot be asked, as in a container, nobody knows.
+    let status = health::process_of(mounted).map(|(_, status)| status);
+    if status.is_some_and(|status| status.options.iter().any(|word| word == "localflock")) {
+        bail!(
+            "{} is mounted with localflock, so nobody else sees the locks of images; mount it without",
+            mounted.path.display()
+        );
     }
     Ok(())
 }
@@ -362,6 +377,8 @@ fn wait_unused(version: &Path, patience: Duration) -> Result<Use> {
 /// It is no version of an image, or was removed while this waited.
 pub fn hold(version: &Path) -> Result<File> {
     read_mark(version)?;
+    let real = version.canonicalize().with_context(|| format!("cannot read {}", version.display()))?;
+    mount_table::above(&real).filter(Mounted::is_sheen).map_or(Ok(()), |mounted| check_locks(&mounted))?;
     let path = version.join(OWN).join(HOLD);
     let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
     file.lock_shared().with_context(|| format!("cannot lock {}", path.display()))?;

@@ -766,6 +766,12 @@ fn refused(context: &Context) -> Result<()> {
     bench.refused(&["list", &text(&context.work)], "not on SheenFS")?;
     bench.refused(&["remove", &at("other")], "is no image")?;
     bench.refused(&["hold", &text(&bench.images)], "is no image")?;
+    let local = bench.cluster.mount_with("local", "localflock")?;
+    let at_local = |name: &str| text(&local.join("images").join(name));
+    bench.refused(&["update", &at_local("node"), "--from", &source], "localflock")?;
+    bench.refused(&["remove", &at_local("node")], "localflock")?;
+    bench.refused(&["list", &text(&local.join("images"))], "localflock")?;
+    bench.refused(&["hold", &at_local("node")], "localflock")?;
     let lock = fs::File::open(bench.images.join(".node.lock"))?;
     lock.lock()?;
     bench.refused(&["update", &image, "--from", &source], "another command")?;
