@@ -266,8 +266,8 @@ impl State {
             let may_kernel_answer = self.may_kernel_answer(parent, name, &attr);
             entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid, may_kernel_answer);
             let now = self.now.time;
+            self.note_name(fid, parent, name);
             let node = self.nodes.get_or_new(fid);
-            node.names.note(parent, name);
             if is_again && is_directory && !entry_valid.is_zero() {
                 node.directory.named_at = now;
             }
@@ -276,6 +276,16 @@ impl State {
         let attr_valid = if is_link { Duration::ZERO } else { self.attr_valid(&attr) };
         self.note_kernel_attr(fid, attr_valid);
         EntryAnswer { node: fid.inode_number(), attr: Some(attr), entry_valid, attr_valid }
+    }
+
+    /// A name by which the kernel may know an inode.
+    pub(crate) fn note_name(&mut self, fid: Fid, parent: Fid, name: &[u8]) {
+        let Some((parent, name)) = self.nodes.get_or_new(fid).names.note(parent, name) else { return };
+        let left_out = self.names.get(parent, &name).map_or(Time::ZERO, |known| known.kernel_until);
+        if may_kernel_believe(left_out, self.now.time) {
+            let changes = &mut self.nodes.get_or_new(fid).changes;
+            changes.unnamed_until = changes.unnamed_until.max(left_out);
+        }
     }
 
     /// Whether the kernel may answer from a name that leads to an inode. With it goes the owner, by whom the kernel judges without asking:

@@ -1,7 +1,7 @@
 //! What this client has done to an inode: what of that a crash of a server could take back, and what its MDT has not heard of yet.
 
 use crate::seldom::Bare;
-use base::{Epoch, TargetId, Transno, Version};
+use base::{Epoch, TargetId, Time, Transno, Version};
 use std::collections::BTreeMap;
 use wire::mdt::Access;
 
@@ -15,9 +15,16 @@ pub(crate) struct Changes {
     pub(crate) are_some: bool,
     /// When this mount has read it last; its MDT may not have heard of it yet.
     pub(crate) accessed: Option<Access>,
+    /// Until then the kernel may answer from a name of it that had no room among those that are remembered.
+    pub(crate) unnamed_until: Time,
 }
 
 impl Bare for Changes {
-    const BARE: &'static Changes =
-        &Changes { newest: BTreeMap::new(), durable_version: None, are_some: false, accessed: None };
+    const BARE: &'static Changes = &Changes {
+        newest: BTreeMap::new(),
+        durable_version: None,
+        are_some: false,
+        accessed: None,
+        unnamed_until: Time::ZERO,
+    };
 }

@@ -40,16 +40,18 @@ impl KnownNames {
         self.0.apart_byte_count()
     }
 
-    /// Adds a name as the latest; the oldest makes room.
-    pub(crate) fn note(&mut self, parent: Fid, name: &[u8]) {
+    /// Adds a name as the latest; the oldest makes room. -> That one.
+    pub(crate) fn note(&mut self, parent: Fid, name: &[u8]) -> Option<(Fid, Vec<u8>)> {
         if self.last() == Some((parent, name)) {
-            return;
+            return None;
         }
         let mut names: Vec<_> = self.iter().filter(|known| *known != (parent, name)).collect();
         names.push((parent, name));
         let first = names.len().saturating_sub(NAMES_MAX);
+        let oldest = names.first().filter(|_| first > 0).map(|(parent, name)| (*parent, name.to_vec()));
         let packed = pack(names.into_iter().skip(first));
         self.0 = packed;
+        oldest
     }
 
     /// -> whether it was there.
@@ -100,9 +102,14 @@ mod tests {
         assert_eq!(names.last(), Some((parent(0), &b"a"[..])));
         assert!(!names.is_full());
 
+        let mut left_out = Vec::new();
         for number in 0..NAMES_MAX as u32 {
-            names.note(parent(2), &number.to_le_bytes());
+            left_out.extend(names.note(parent(2), &number.to_le_bytes()));
         }
+        assert_eq!(
+            left_out,
+            [(parent(1), b"a".to_vec()), (parent(0), vec![b'n'; 255]), (parent(0), b"a".to_vec())]
+        );
         assert!(names.is_full() && !names.contains(parent(0), b"a"), "it was the oldest");
         assert!(
             names.iter().eq((0..NAMES_MAX as u32)

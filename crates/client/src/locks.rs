@@ -565,6 +565,8 @@ struct Told {
     names: Vec<(Fid, Vec<u8>)>,
     /// Those of them that it may still answer from. It knows an owner by each, also where it was told to ask for the attributes.
     believed: Vec<(Fid, Vec<u8>)>,
+    /// It may do so from one that had no room among the names.
+    is_other_believed: bool,
     is_attr_believed: bool,
     is_directory: bool,
 }
@@ -577,6 +579,10 @@ impl State {
         node.forget_xattrs();
         let is_attr_believed = may_kernel_believe(node.kernel_attr_until, now);
         node.kernel_attr_until = Time::ZERO;
+        let is_other_believed = may_kernel_believe(node.changes.unnamed_until, now);
+        if is_other_believed {
+            node.changes.unnamed_until = Time::ZERO;
+        }
         let is_directory = node.attr().is_some_and(|attr| attr.file_type == FileType::Directory);
         let names: Vec<_> = node.names.iter().map(|(parent, name)| (parent, name.to_vec())).collect();
         let is_believed = |(parent, name): &&(Fid, Vec<u8>)| {
@@ -584,7 +590,7 @@ impl State {
             known.is_some_and(|known| may_kernel_believe(known.kernel_until, now))
         };
         let believed = names.iter().filter(is_believed).cloned().collect();
-        Some(Told { names, believed, is_attr_believed, is_directory })
+        Some(Told { names, believed, is_other_believed, is_attr_believed, is_directory })
     }
 }
 
@@ -611,6 +617,9 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
 async fn forget_inode(ctx: &Ctx, fid: Fid, forgotten: Forgotten) {
     let fid = ctx.with(|state| state.nodes.whole_of(fid));
     let Some(told) = ctx.with(|state| state.forget_told(fid)) else { return };
+    if told.is_other_believed && forgotten == Forgotten::One {
+        ctx.notify(Notify::IncEpoch).await;
+    }
     if !told.is_attr_believed && !told.is_directory {
         let names = if forgotten == Forgotten::All { Vec::new() } else { told.believed };
         for (parent, name) in names {

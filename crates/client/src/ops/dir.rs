@@ -332,8 +332,8 @@ impl State {
     fn believe(&mut self, entry: &DirEntry, lock: ChildrenLock) {
         let parent = lock.parent;
         self.names.put_listed(parent, &entry.name, Some(entry.fid), Time::ZERO, Some(lock.lock));
+        self.note_name(entry.fid, parent, &entry.name);
         let node = self.nodes.get_or_new(entry.fid);
-        node.names.note(parent, &entry.name);
         if let Some(target) = &entry.symlink_target {
             node.set_symlink_target(target);
         }

@@ -498,7 +498,7 @@ pub(crate) async fn rename(
         let known = child.as_ref().map(|child| child.fid).filter(|fid| state.nodes.by_fid(*fid).is_some());
         if let Some(fid) = known.filter(|_| is_gone) {
             state.note_changed(new_parent, &new_name, Some(fid), new_listed);
-            state.nodes.get_or_new(fid).names.note(new_parent, &new_name);
+            state.note_name(fid, new_parent, &new_name);
         }
         // Both have a new ctime; what the reply describes is seen again below.
         forget_name(state, moved, parent, &name, true);
@@ -510,12 +510,12 @@ pub(crate) async fn rename(
         for entry in child.iter().chain(&replaced_entry) {
             state.see_entry(entry);
         }
-        if let Some(node) = moved.and_then(|fid| state.nodes.by_fid_mut(fid)) {
-            node.names.note(new_parent, &new_name);
+        if let Some(fid) = moved.filter(|fid| state.nodes.by_fid(*fid).is_some()) {
+            state.note_name(fid, new_parent, &new_name);
         }
         let exchanged = replaced.filter(|_| flags & RENAME_EXCHANGE != 0);
-        if let Some(node) = exchanged.and_then(|fid| state.nodes.by_fid_mut(fid)) {
-            node.names.note(parent, &name);
+        if let Some(fid) = exchanged.filter(|fid| state.nodes.by_fid(*fid).is_some()) {
+            state.note_name(fid, parent, &name);
         }
         let transno = mdt_of(new_parent)
             .ok()

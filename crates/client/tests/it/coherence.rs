@@ -110,6 +110,38 @@ fn the_name_of_a_directory_is_looked_up_again_when_others_have_changed_its_owner
     assert_eq!(world.mounts[0].notified, [attr, name]);
 }
 
+/// Of more names than are remembered with it the kernel knows the owner as well, so it looks all names up again.
+#[test]
+fn every_name_of_a_file_is_looked_up_again_when_others_have_changed_its_owner() {
+    for (name_count, is_all_forgotten) in [(8, false), (9, true)] {
+        let mut world = World::new(1, 1, 2);
+        let (node, fh) = world.create(1, TOP, "f0");
+        world.release(1, (node, fh));
+        for number in 1..name_count {
+            let call = Call::Link { node, parent: TOP, name: format!("f{number}").into() };
+            assert!(world.call(1, call).is_ok());
+        }
+        world.pass(Duration::from_secs(3));
+        for number in 0..name_count {
+            let entry = world.lookup(0, TOP, &format!("f{number}")).expect("it was linked");
+            assert!(!entry.entry_valid.is_zero());
+        }
+        world.mounts[0].notified.clear();
+        let set = SetattrCall { uid: Some(1000), ..Default::default() };
+        assert!(world.call(1, Call::Setattr { node, set }).is_ok());
+        let notified = &world.mounts[0].notified;
+        assert_eq!(notified.contains(&Notify::IncEpoch), is_all_forgotten, "{notified:?}");
+        let is_told = |name: String| notified.contains(&Notify::InvalEntry { parent: TOP, name: name.into() });
+        assert!((name_count - 8..name_count).all(|number| is_told(format!("f{number}"))), "{notified:?}");
+        // Once is enough.
+        world.mounts[0].notified.clear();
+        world.lookup(0, TOP, "f3").expect("it is there");
+        let set = SetattrCall { uid: Some(1001), ..Default::default() };
+        assert!(world.call(1, Call::Setattr { node, set }).is_ok());
+        assert!(!world.mounts[0].notified.contains(&Notify::IncEpoch));
+    }
+}
+
 impl World {
     /// Mount 1 changes the owner of a file, and mount 0, whose kernel still has it to forget, looks the file up meanwhile: the lock on its attributes is
     /// on its way back already, and nobody would tell the kernel of the change to come. -> What is found when all is done.
