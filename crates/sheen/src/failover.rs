@@ -396,14 +396,14 @@ impl Failover {
                 return Ok(false);
             }
             // Before anybody is fenced for it.
-            self.check_storage(seat, seen.epoch)?;
+            self.check_storage(seat, seen.epoch, fenced.is_some())?;
             if fenced.is_none() && !self.is_still_lapsed(seat, seen.epoch)? {
                 lock(&seat.view).alert = None;
                 return Ok(false);
             }
             self.make_sure(seat, owner, seen.epoch, fenced.is_some())?;
         }
-        self.take(seat, index, seen.epoch)?;
+        self.take(seat, index, seen.epoch, fenced.is_some())?;
         Ok(true)
     }
 
@@ -446,18 +446,19 @@ impl Failover {
         Ok(())
     }
 
-    /// That the storage is the one that the last owner wrote to. A management server has only a directory of its own, and its rows elsewhere.
-    fn check_storage(&self, seat: &Seat, known: Epoch) -> Result<()> {
+    /// That the storage is the one that the last owner wrote to, and that the keeper knows of that owner, unless an operator does. A
+    /// management server has only a directory of its own, and its rows elsewhere.
+    fn check_storage(&self, seat: &Seat, known: Epoch, is_confirmed: bool) -> Result<()> {
         if seat.label.id == TargetId::MGT {
             return Ok(());
         }
-        target_dir::check_owned(&seat.label.path, known, self.keeper.name())
+        target_dir::check_owned(&seat.label, known, self.keeper.name(), is_confirmed)
     }
 
     /// The lock first: whoever holds it still is not fenced, and keeps the ownership.
-    fn take(&self, seat: &Seat, index: usize, over: Epoch) -> Result<()> {
+    fn take(&self, seat: &Seat, index: usize, over: Epoch, is_confirmed: bool) -> Result<()> {
         let Some(node) = self.node.upgrade() else { return Ok(()) };
-        self.check_storage(seat, over)?;
+        self.check_storage(seat, over, is_confirmed)?;
         let dir = target_dir::open(&seat.label.path).context(
             "its owner should be unable to write, but no takeover while this directory cannot be locked",
         )?;
@@ -488,7 +489,8 @@ impl Failover {
             epoch,
             active_until: asked_at.after(LEASE),
         });
-        if let Err(error) = self.open(&node, seat, index, dir, in_etcd) {
+        let noted = if is_kept { dir.keep_taken(epoch) } else { Ok(()) };
+        if let Err(error) = noted.and_then(|()| self.open(&node, seat, index, dir, in_etcd)) {
             lock(&seat.view).owned = None;
             lock(&self.confirmed).on_left(seat.label.id);
             // Nothing of it is open here: another server has a try, and need not fence this one and its other targets for it.

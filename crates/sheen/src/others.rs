@@ -83,7 +83,7 @@ fn check_server_is(path: &Path, user: u32) -> Result<()> {
 fn has_files_of_root(path: &Path) -> bool {
     let of_directory = |name: &str| fs::read_dir(path.join(name)).into_iter().flatten().flatten();
     let inside = ["meta", "meta/log", "objects"].into_iter().flat_map(of_directory).map(|entry| entry.path());
-    let aside = ["coordinator", "owned"].into_iter().map(|name| path.join(name));
+    let aside = ["coordinator", "owned", "taken"].into_iter().map(|name| path.join(name));
     let is_roots = |path: PathBuf| {
         // Each file system has a directory of root's at its top.
         fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.uid() == 0)

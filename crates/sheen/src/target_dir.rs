@@ -1,6 +1,6 @@
 //! The directory of a target as the binary needs it: what `store_disk` keeps there, where its management server is (`mgsnode`, one
-//! address a line), who says which server owns it (`coordinator`, there since it was first served with failover), and with which epoch it was
-//! owned last (`owned`, of the same time).
+//! address a line), who says which server owns it (`coordinator`, there since it was first served with failover), for which epoch its
+//! ownership was last asked (`owned`, of the same time), and which epoch was last given (`taken`).
 
 use crate::sys;
 use anyhow::{Context, Result, bail};
@@ -15,6 +15,7 @@ use store_disk::{DirectoryError, MetaDisk, ObjectDisk, Superblock, TargetDirecto
 const MGSNODE: &str = "mgsnode";
 const COORDINATOR: &str = "coordinator";
 const OWNED: &str = "owned";
+const TAKEN: &str = "taken";
 /// A number in decimal digits.
 const OWNED_BYTES_MAX: u64 = 32;
 /// An identity of a keeper is a word and a number.
@@ -93,6 +94,10 @@ impl TargetDir {
             ),
             None => {}
         }
+        // Of another coordinator, whose epochs were others.
+        for name in [OWNED, TAKEN] {
+            self.remove(name)?;
+        }
         self.write_line(COORDINATOR, identity)
     }
 
@@ -102,12 +107,21 @@ impl TargetDir {
     /// # Errors
     /// It cannot be written, or what is there is damaged.
     pub fn keep_owned(&self, epoch: Epoch) -> Result<Option<Epoch>> {
-        // Of another coordinator, whose epochs were others.
-        let before = self.coordinator.as_ref().and(read_owned(&self.path)?);
-        if before.is_none_or(|before| before < epoch) {
+        let before = read_epoch(&self.path, OWNED)?;
+        // Also over a higher one: of a coordinator that has gone back, which an operator knows.
+        if before != Some(epoch) {
             self.write_line(OWNED, &epoch.0.to_string())?;
         }
         Ok(before)
+    }
+
+    /// Written when that epoch was given, before anything of the target is opened: whoever has written here, his epoch is known. Durable on
+    /// return.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep_taken(&self, epoch: Epoch) -> Result<()> {
+        self.write_line(TAKEN, &epoch.0.to_string())
     }
 
     /// Undoes `keep_owned`, when somebody else was given that epoch: he may write to another half of a mirror.
@@ -117,8 +131,16 @@ impl TargetDir {
     pub fn put_owned_back(&self, before: Option<Epoch>) -> Result<()> {
         match before {
             Some(before) => self.write_line(OWNED, &before.0.to_string()),
-            None => fs::remove_file(self.path.join(OWNED))
-                .with_context(|| format!("cannot remove {}", self.path.join(OWNED).display())),
+            None => self.remove(OWNED),
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", self.path.join(name).display()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -367,31 +389,49 @@ fn read_coordinator(path: &Path) -> Result<Option<String>> {
 }
 
 /// Refuses storage to which the last owner that `keeper` knows of, with this epoch, has not written: an older copy, or the other half of a
-/// mirror that was detached since. Writes nothing.
+/// mirror that was detached since. And one to which an owner has written of whom `keeper` knows nothing, having been made anew or restored
+/// from an older copy: that owner may be writing, unless `is_confirmed`, by an operator. Writes nothing.
 ///
 /// # Errors
-/// It is not that storage, or what says so cannot be read.
-pub fn check_owned(path: &Path, known: Epoch, keeper: &str) -> Result<()> {
+/// It is one of these, or what says so cannot be read.
+pub fn check_owned(label: &Label, known: Epoch, keeper: &str, is_confirmed: bool) -> Result<()> {
+    let path = &label.path;
     // Without it its epochs were of another coordinator.
     if read_coordinator(path)?.is_none() {
         return Ok(());
     }
-    match read_owned(path)? {
-        Some(owned) if owned < known => bail!(
+    let (owned, taken) = (read_epoch(path, OWNED)?, read_epoch(path, TAKEN)?);
+    // Programs of before they were written have left none, or some that they did not write anew: those are refused.
+    let Some(last) = owned.max(taken) else { return Ok(()) };
+    if last < known {
+        bail!(
             "{} was owned last with epoch {}, and {keeper} knows of an owner with epoch {}, which has not written to this storage: it is \
-             older; give this server the storage of that owner, or, if it is that one, remove {}",
+             older; give this server the storage of that owner, or, if it is that one, remove {OWNED} and {TAKEN} there",
             path.display(),
-            owned.0,
-            known.0,
-            path.join(OWNED).display()
-        ),
-        // Programs of before it was written have left none, or one that they did not write anew: that one is refused above.
-        _ => Ok(()),
+            last.0,
+            known.0
+        );
     }
+    // The next epoch may have been asked for and not given.
+    let is_newer = taken.is_some_and(|taken| taken > known) || last.0 > known.0.saturating_add(1);
+    if is_newer && !is_confirmed {
+        bail!(
+            "{} was owned last with epoch {}, and {keeper}, which was made anew or restored from an older copy, knows of no epoch after {}, \
+             nor whether that owner still writes; when no server that had this target can write any more: sheen failover {}-{} --fenced \
+             --epoch {}",
+            path.display(),
+            last.0,
+            known.0,
+            label.fsname,
+            label.id,
+            known.0
+        );
+    }
+    Ok(())
 }
 
-fn read_owned(path: &Path) -> Result<Option<Epoch>> {
-    let file = path.join(OWNED);
+fn read_epoch(path: &Path, name: &str) -> Result<Option<Epoch>> {
+    let file = path.join(name);
     let Ok(metadata) = fs::metadata(&file) else { return Ok(None) };
     let text = if metadata.len() <= OWNED_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
     match text.and_then(|text| text.trim().parse().ok()) {

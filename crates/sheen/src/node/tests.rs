@@ -341,6 +341,47 @@ fn storage_that_the_last_owner_did_not_write_to_is_not_served() {
     assert_eq!(confirmed(None, 4, 4).1, [Epoch(4)]);
 }
 
+/// The management server was made anew, or restored from a copy of when nobody owned the target: who owned it since, and may be cut off, it
+/// does not know.
+#[test]
+fn an_owner_that_the_keeper_has_forgotten_is_not_replaced_without_a_word() {
+    let nobody = |epoch| Ownership { epoch: Epoch(epoch), owner: None, has_lapsed: false, ..Standby::new(None, 0).seen };
+    let attempt = |files: &[(&str, &str)], seen: Ownership, said: Option<u64>| {
+        let mut standby = Standby::new(None, 0);
+        files.iter().for_each(|(name, epoch)| std::fs::write(standby.path.join(name), epoch).unwrap());
+        let fenced = standby.dir.path().join("fenced");
+        standby.seen = seen.clone();
+        let before = names_and_bytes(&standby.path);
+        let (error, asked) =
+            standby.with_failover(Some(seen), Some(format!("touch '{}'", fenced.display())), |failover| match said {
+                Some(said) => failover.confirm("fs-OST0000", Epoch(said)).unwrap().unwrap_err(),
+                None => failover.try_first().unwrap_err(),
+            });
+        assert!(before == names_and_bytes(&standby.path), "nothing is written");
+        assert!(!fenced.exists(), "nobody is fenced");
+        (format!("{error:#}"), asked)
+    };
+    let both = [("owned", "5\n"), ("taken", "5\n")];
+    for (files, known) in [(&both[..], 0), (&both[..], 3), (&both[..], 4), (&both[..1], 3)] {
+        let (error, asked) = attempt(files, nobody(known), None);
+        let command = format!("sheen failover fs-OST0000 --fenced --epoch {known}");
+        assert!(error.contains("with epoch 5") && error.contains(&command), "{error}");
+        assert_eq!(asked, [], "{files:?} {known}");
+        assert_eq!(attempt(files, nobody(known), Some(known)).1, [Epoch(known)], "an operator knows");
+    }
+    // The owner that it knows of is not the last one.
+    let lapsed = Ownership { epoch: Epoch(4), ..Standby::new(None, 4).seen };
+    assert_eq!(attempt(&both, lapsed, None).1, []);
+    // The last one was asked for, and not given.
+    let asked_for = [("owned", "6\n"), ("taken", "5\n")];
+    assert_eq!(attempt(&asked_for, nobody(5), None).1, [Epoch(5)]);
+    // Another standby was denied it, and has put back what it had found.
+    let put_back = [("owned", "5\n"), ("taken", "6\n")];
+    assert_eq!(attempt(&put_back, nobody(6), None).1, [Epoch(6)]);
+    // Of before the file `taken`.
+    assert_eq!(attempt(&both[..1], nobody(5), None).1, [Epoch(5)]);
+}
+
 /// It had been told so before it was cut off, and went on fencing the owner each time that this came back.
 #[test]
 fn nobody_is_fenced_for_what_was_seen_and_is_not_so_any_more() {

@@ -73,6 +73,25 @@ fn a_damaged_address_of_the_management_server_is_one_line() {
     }
 }
 
+/// Epochs of one coordinator say nothing of those of another.
+#[test]
+fn with_another_coordinator_epochs_begin_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ost");
+    make(&path, TargetId::ost(3), "fs", &["h:1".to_owned()]).unwrap();
+    let opened = open(&path).unwrap();
+    opened.keep_coordinator("etcd 5").unwrap();
+    assert_eq!(opened.keep_owned(Epoch(7)).unwrap(), None);
+    opened.keep_taken(Epoch(7)).unwrap();
+    drop(opened);
+    check_owned(&peek(&path).unwrap(), Epoch(0), "it", false).unwrap_err();
+    fs::remove_file(path.join("coordinator")).unwrap();
+    open(&path).unwrap().keep_coordinator("mgs").unwrap();
+    let label = peek(&path).unwrap();
+    check_owned(&label, Epoch(0), "it", false).unwrap();
+    check_owned(&label, Epoch(1), "it", false).unwrap();
+}
+
 /// Once served with failover, a target is served by nobody who asks another coordinator, or none.
 #[test]
 fn a_coordinator_is_written_down_once() {

@@ -34,6 +34,7 @@ static CASES: &[Case] = &[
     Case { name: "fence_fails", seconds: 120, run: fence_fails },
     Case { name: "fence_lies", seconds: 120, run: fence_lies },
     Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
+    Case { name: "mgs_made_anew", seconds: 120, run: mgs_made_anew },
     Case { name: "damaged_at_takeover", seconds: 180, run: damaged_at_takeover },
 ];
 
@@ -513,6 +514,45 @@ fn owner_leaves(context: &Context) -> Result<()> {
         pair.wait_second_serves()
     })?;
     expect(!pair.second.log().contains("fence"), "nobody was fenced")?;
+    pair.end()
+}
+
+/// The management server has lost its disk, and who owned the targets, which is cut off from it and writes on for all that anybody knows. On
+/// storage that does not carry locks from one machine to the other.
+fn mgs_made_anew(context: &Context) -> Result<()> {
+    let mut pair = Pair::start(context, "exit 3")?;
+    let bytes = context.random().bytes(300_000);
+    let file = pair.cluster.mount.join("synced");
+    fs::write(&file, &bytes)?;
+    fs::File::open(&file)?.sync_all()?;
+    pair.first.signal(libc::SIGSTOP)?;
+    for name in ["mdt0", "ost0"] {
+        fs::remove_file(pair.cluster.data.join(name).join("lock"))?;
+    }
+    pair.other.signal(libc::SIGTERM)?;
+    pair.other.child.wait()?;
+    let dir = pair.cluster.data.join("mgs");
+    fs::remove_dir_all(&dir)?;
+    let dir = dir.to_string_lossy().into_owned();
+    pair.cluster.sheen(&["mkfs", "--mgs", &dir])?;
+    let address = pair.source.split_once('@').context("a NID")?.0.to_owned();
+    pair.other = serve(&pair.cluster, "m2", &["--listen", &address, &dir])?;
+    pair.wait_alert(&["made anew", " --fenced --epoch 0"])?;
+    let begun = Instant::now();
+    while begun.elapsed() < SEVERAL_ATTEMPTS {
+        let targets = targets(&pair.cluster, &pair.second)?;
+        expect(all(&targets, "standby").is_some(), &format!("it has taken over: {targets:?}"))?;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    expect(!pair.second.log().contains("serving"), "the second server has served something")?;
+    pair.first.signal(libc::SIGKILL)?;
+    pair.first.child.wait()?;
+    for target in TARGETS {
+        let said = pair.failover(&format!("suite-{target}"), &["--fenced", "--epoch", "0"])?;
+        expect(said.is_success(), &format!("an operator confirms: {}", said.all()))?;
+    }
+    pair.wait_second_serves()?;
+    expect_bytes(&read(&file)?, &bytes, "what was synced before")?;
     pair.end()
 }
 
