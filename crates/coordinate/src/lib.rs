@@ -48,6 +48,10 @@ pub trait Keeper: Send + Sync {
     /// As `leave`.
     fn give_back(&self, target: TargetId) -> Result<(), KeeperError>;
 
+    /// The process ends. Where the keeper is asked over a session that it has with others, which ends before all is closed, it is asked over
+    /// one of its own from now on: leases are renewed until `leave`.
+    fn outlive_session(&self) {}
+
     /// Which keeper this is, the same from wherever it is asked: servers that ask different ones would each be given the same target.
     ///
     /// # Errors

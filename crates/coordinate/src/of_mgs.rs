@@ -21,6 +21,9 @@ pub trait Asks: Send + Sync {
         limit: Duration,
     ) -> Result<Result<MgsReply, Status>, KeeperError>;
 
+    /// The session of this process ends before its targets are closed: what is asked from now on goes over one of its own.
+    fn outlive_session(&self) {}
+
     /// The last question of this process, when the session of all others has ended with its targets.
     ///
     /// # Errors
@@ -77,6 +80,10 @@ impl<A: Asks> Keeper for OfMgs<A> {
 
     fn give_back(&self, target: TargetId) -> Result<(), KeeperError> {
         ownerships(self.asks.ask(self.leaving(&[target]), true, CHANGE_TIMEOUT)?).map(drop)
+    }
+
+    fn outlive_session(&self) {
+        self.asks.outlive_session();
     }
 
     fn identity(&self) -> Result<String, KeeperError> {

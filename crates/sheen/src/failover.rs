@@ -196,6 +196,19 @@ impl Failover {
         self.try_take(seat, 0, &lock(&seat.work), None)
     }
 
+    /// For one target, with the management server as keeper.
+    #[cfg(test)]
+    pub fn of_one_by_mgs(node: &Arc<Node>, label: Label) -> Arc<Failover> {
+        let me = TargetOwner { server: 1, nid: "here:1".to_owned(), host: "here".to_owned(), pid: 1 };
+        let keeper = ownership::keeper(node, label.fsname.clone(), me, None).expect("it needs nothing");
+        Failover::of_one(node, label, keeper)
+    }
+
+    #[cfg(test)]
+    pub fn keeper(&self) -> &dyn Keeper {
+        self.keeper.as_ref()
+    }
+
     #[cfg(test)]
     pub fn is_ending(&self) -> bool {
         self.takeovers.are_over()
@@ -525,7 +538,7 @@ impl Failover {
     }
 
     /// No takeover begins any more. One that waits for the keeper, or opens stores, is waited for: it needs the session of this process, and
-    /// what it has taken is given back with the rest.
+    /// what it has taken is given back with the rest. That session may end from then on.
     pub fn stop_taking(&self) {
         if !self.takeovers.end(TAKEOVER_PATIENCE) {
             tracing::warn!(
@@ -533,6 +546,7 @@ impl Failover {
                 TAKEOVER_PATIENCE.as_secs()
             );
         }
+        self.keeper.outlive_session();
     }
 
     /// An operator says that who owned a target with this epoch is fenced. `None`: this process does not stand by for it.

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use base::Status;
 use coordinate::of_mgs::Asks;
 use coordinate::{Keeper, KeeperError, Members, OfMgs};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use wire::{MgsReply, MgsRequest, TargetOwner};
 
@@ -20,7 +20,7 @@ pub fn keeper(
     match coordinator {
         Some(members) => of_etcd(members, &fsname, me),
         None => {
-            let asks = Session { node: Arc::downgrade(node), fsname: fsname.clone() };
+            let asks = Session { node: Arc::downgrade(node), fsname: fsname.clone(), apart: OnceLock::new() };
             Ok(Box::new(OfMgs { asks, fsname, me }))
         }
     }
@@ -52,11 +52,18 @@ fn of_etcd(members: &Members, _: &str, _: TargetOwner) -> Result<Box<dyn Keeper>
 struct Session {
     node: Weak<Node>,
     fsname: String,
+    /// With a session of its own: that of the process ends before its targets are closed.
+    apart: OnceLock<Arc<Node>>,
 }
 
 impl Session {
     fn node(&self) -> Result<Arc<Node>, KeeperError> {
         self.node.upgrade().ok_or_else(|| KeeperError::Silent("this process ends".to_owned()))
+    }
+
+    fn apart(&self) -> Result<&Arc<Node>, KeeperError> {
+        let node = self.node()?;
+        Ok(self.apart.get_or_init(|| node.apart(&self.fsname)))
     }
 }
 
@@ -67,17 +74,22 @@ impl Asks for Session {
         is_modifying: bool,
         limit: Duration,
     ) -> Result<Result<MgsReply, Status>, KeeperError> {
-        let answer = self.node()?.ask_mgs(request, is_modifying, limit);
+        let node = self.apart.get().map_or_else(|| self.node(), |apart| Ok(Arc::clone(apart)))?;
+        let answer = node.ask_mgs(request, is_modifying, limit);
         answer.map_err(|error| KeeperError::Silent(format!("{error:#}")))
     }
 
-    /// It has a session of its own: the one from before had to end with the targets.
+    fn outlive_session(&self) {
+        // Without a node there is nothing to renew.
+        let _ = self.apart();
+    }
+
     fn ask_last(
         &self,
         request: MgsRequest,
         limit: Duration,
     ) -> Result<Result<MgsReply, Status>, KeeperError> {
-        let answer = self.node()?.apart(&self.fsname).ask_mgs(request, true, limit);
+        let answer = self.apart()?.ask_mgs(request, true, limit);
         answer.map_err(|error| KeeperError::Silent(format!("{error:#}")))
     }
 }

@@ -117,6 +117,44 @@ fn a_stop_during_a_takeover_leaves_nothing_owned() {
     assert_eq!(node.targets.iter().count(), 0, "and nothing was opened");
 }
 
+/// What its targets hold is synced for as long as that takes: whoever stands by is not to fence it meanwhile.
+#[test]
+fn a_server_that_ends_renews_its_leases_until_all_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mgt = make_target(&dir.path().join("mgs"));
+    let router = Router::new();
+    let address = router.listen("127.0.0.1:0").unwrap().to_string();
+    let targets = Targets::awaited(1, Vec::new());
+    let at = || vec![address.clone()];
+    let mgs = Node::new(router, Timer::start(), targets, true, at(), None, at());
+    mgs.serve_one_more(0, target_dir::open(&mgt.path).unwrap(), None).unwrap();
+
+    let path = dir.path().join("ost");
+    target_dir::make(&path, TargetId::ost(0), "fs", &at()).unwrap();
+    let label = target_dir::peek(&path).unwrap();
+    let targets = Targets::awaited(1, Vec::new());
+    let server = Node::new(Router::new(), Timer::start(), targets, true, Vec::new(), None, at());
+    server.follow_config("fs", Vec::new());
+    let failover = Failover::of_one_by_mgs(&server, label);
+    assert!(server.failover.set(Arc::clone(&failover)).is_ok());
+    until("it owns its target", || failover.keeper().take(TargetId::ost(0), Epoch(0)).is_ok());
+    // As a device that is slow.
+    let telling = lock(&server.telling);
+    let stopping = {
+        let server = Arc::clone(&server);
+        std::thread::spawn(move || server.stop())
+    };
+    until("its session has ended", || *lock(&server.is_stopping));
+    let is_kept = || {
+        let answer = failover.keeper().keep(&[TargetId::ost(0)], &[]);
+        answer.is_ok_and(|kept| kept.iter().all(|kept| kept.owner.is_some() && !kept.has_lapsed))
+    };
+    until("its lease is renewed", is_kept);
+    drop(telling);
+    stopping.join().unwrap();
+    mgs.stop();
+}
+
 /// Who tells targets of clients that are gone waits for each machine, and holds up nobody else.
 #[test]
 fn a_target_is_taken_over_beside_one_that_stands_still() {
@@ -345,7 +383,12 @@ fn storage_that_the_last_owner_did_not_write_to_is_not_served() {
 /// does not know.
 #[test]
 fn an_owner_that_the_keeper_has_forgotten_is_not_replaced_without_a_word() {
-    let nobody = |epoch| Ownership { epoch: Epoch(epoch), owner: None, has_lapsed: false, ..Standby::new(None, 0).seen };
+    let nobody = |epoch| Ownership {
+        epoch: Epoch(epoch),
+        owner: None,
+        has_lapsed: false,
+        ..Standby::new(None, 0).seen
+    };
     let attempt = |files: &[(&str, &str)], seen: Ownership, said: Option<u64>| {
         let mut standby = Standby::new(None, 0);
         files.iter().for_each(|(name, epoch)| std::fs::write(standby.path.join(name), epoch).unwrap());
@@ -353,9 +396,11 @@ fn an_owner_that_the_keeper_has_forgotten_is_not_replaced_without_a_word() {
         standby.seen = seen.clone();
         let before = names_and_bytes(&standby.path);
         let (error, asked) =
-            standby.with_failover(Some(seen), Some(format!("touch '{}'", fenced.display())), |failover| match said {
-                Some(said) => failover.confirm("fs-OST0000", Epoch(said)).unwrap().unwrap_err(),
-                None => failover.try_first().unwrap_err(),
+            standby.with_failover(Some(seen), Some(format!("touch '{}'", fenced.display())), |failover| {
+                match said {
+                    Some(said) => failover.confirm("fs-OST0000", Epoch(said)).unwrap().unwrap_err(),
+                    None => failover.try_first().unwrap_err(),
+                }
             });
         assert!(before == names_and_bytes(&standby.path), "nothing is written");
         assert!(!fenced.exists(), "nobody is fenced");
