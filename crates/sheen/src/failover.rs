@@ -22,7 +22,7 @@ use crate::nid;
 use crate::node::{Node, lock};
 use crate::sys;
 use crate::target_dir::{self, Label, TargetDir};
-use crate::targets::{InEtcd, Target};
+use crate::targets::{self, InEtcd, Target};
 use anyhow::{Context, Result, anyhow, bail};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{Epoch, TargetId, Time};
@@ -93,6 +93,8 @@ struct View {
     may_be_owned: bool,
     /// Its stores are being opened: it is nothing to be given back.
     is_opening: bool,
+    /// Nor is it when a device failed to keep what was written to open them.
+    is_unkept: bool,
     /// What an operator should know, in a sentence.
     alert: Option<String>,
     again_at: Option<Instant>,
@@ -102,7 +104,7 @@ impl View {
     /// Whether the target is to be given up at the end. It is not owned any more from then on: that nobody owns it, which this process may
     /// be told before it has ended, is no loss. `is_unkept`: whoever is next has to fence this process.
     fn give_up(&mut self, is_unkept: bool) -> bool {
-        if self.is_opening || is_unkept {
+        if self.is_opening || self.is_unkept || is_unkept {
             return false;
         }
         let was_asked_for = std::mem::take(&mut self.may_be_owned);
@@ -506,6 +508,14 @@ impl Failover {
         if let Err(error) = noted.and_then(|()| self.open(&node, seat, index, dir, in_etcd)) {
             lock(&seat.view).owned = None;
             lock(&self.confirmed).on_left(seat.label.id);
+            if targets::may_be_unkept(&error) {
+                lock(&seat.view).is_unkept = true;
+                tracing::warn!(
+                    target = %seat.label.id,
+                    "its device fails: it is not given back, and who takes over has to fence this server first"
+                );
+                return Err(error);
+            }
             // Nothing of it is open here: another server has a try, and need not fence this one and its other targets for it.
             match self.keeper.give_back(seat.label.id) {
                 Ok(()) => lock(&seat.view).may_be_owned = false,
@@ -515,7 +525,8 @@ impl Failover {
             }
             return Err(error);
         }
-        lock(&seat.view).alert = None;
+        let mut view = lock(&seat.view);
+        (view.alert, view.is_unkept) = (None, false);
         Ok(())
     }
 

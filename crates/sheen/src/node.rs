@@ -390,8 +390,7 @@ impl Node {
         let target = targets::start(dir, &shared, in_etcd)?;
         let is_stopping = lock(&self.is_stopping);
         if *is_stopping {
-            target.leave();
-            target.close();
+            target.close_unserved()?;
             bail!("this process ends");
         }
         let id = target.id;

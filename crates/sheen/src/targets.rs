@@ -12,7 +12,7 @@ use crate::memory;
 use crate::params;
 use crate::status;
 use crate::target_dir::TargetDir;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use barrier::Barrier;
 use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Start, TargetId, TargetKind, Time};
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
-use store::{MetaStore, ObjectStore, OnDurable};
+use store::{MetaStore, ObjectStore, OnDurable, StoreError};
 use store_disk::{HoldingsFile, MetaDisk, ObjectDisk, ObjectOptions, Options};
 use target::{Core, CoreEvent, EvictReason, Missing, Word};
 use wire::{Frame, Life};
@@ -278,6 +278,29 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     target.open();
     tracing::info!(target = %target.id, dir = %target.path.display(), "serving");
     Ok(target)
+}
+
+/// Whether a target that could not be opened may have left something behind that its device failed to keep, and the kernel of this machine
+/// writes some time. What is damaged is read and left.
+pub fn may_be_unkept(error: &anyhow::Error) -> bool {
+    let is_of_device = |error: &(dyn std::error::Error + 'static)| {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            // Of what is not there, or not for this process.
+            let is_harmless = |errno| matches!(errno, libc::ENOENT | libc::EACCES | libc::EPERM);
+            return error.raw_os_error().is_some_and(|errno| !is_harmless(errno));
+        }
+        let of_store = error.downcast_ref::<StoreError>();
+        error.is::<NotKept>()
+            || matches!(of_store, Some(StoreError::Device { .. } | StoreError::Poisoned { .. }))
+    };
+    error.chain().any(is_of_device)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the device under {} failed to keep that {id} was started", path.display())]
+struct NotKept {
+    path: PathBuf,
+    id: TargetId,
 }
 
 /// What helps a target without its stores.
@@ -555,7 +578,7 @@ impl Target {
         let (up_to, since) = (self.meta.applied(), Instant::now());
         while self.meta.durable() < up_to {
             if self.meta.pressure().poisoned {
-                bail!("the device under {} failed to keep that {} was started", self.path.display(), self.id);
+                return Err(self.not_kept());
             }
             if since.elapsed() >= BEGUN_WAIT {
                 tracing::warn!(target = %self.id, dir = %self.path.display(), "its device is slow to keep that it was started");
@@ -565,6 +588,20 @@ impl Target {
             std::thread::sleep(BEGUN_INTERVAL);
         }
         Ok(())
+    }
+
+    fn not_kept(&self) -> anyhow::Error {
+        NotKept { path: self.path.clone(), id: self.id }.into()
+    }
+
+    /// Closes one that nobody has been served by.
+    ///
+    /// # Errors
+    /// Its device failed to keep that it was started.
+    pub fn close_unserved(&self) -> Result<()> {
+        self.leave();
+        self.close();
+        if self.is_unkept() { Err(self.not_kept()) } else { Ok(()) }
     }
 
     /// The management server is asked whether this is the newest copy: it has some time to answer, and then whoever comes is served.

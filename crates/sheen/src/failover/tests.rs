@@ -90,6 +90,10 @@ fn what_a_device_failed_to_keep_is_not_given_up() {
     assert!(!view.give_up(false), "once");
     assert!(View { may_be_owned: true, ..View::default() }.give_up(false), "the keeper may have given it");
     assert!(!View { is_opening: true, ..owned() }.give_up(false));
+    assert!(
+        !View { is_unkept: true, owned: None, ..owned() }.give_up(false),
+        "nor what it failed to keep at the opening"
+    );
 }
 
 #[test]

@@ -252,7 +252,10 @@ fn a_forced_end_does_not_wait_for_a_target_of_this_process_that_has_failed() {
 }
 
 /// Gives nothing, and notes for which epochs it was asked.
+#[derive(Default)]
 struct Gives {
+    /// It gives all that it is asked for, and this is what comes back.
+    given_back: Option<Arc<Mutex<Vec<TargetId>>>>,
     /// Says this of the target; `None`: it is not heard.
     says: Option<Ownership>,
     asked: Arc<Mutex<Vec<Epoch>>>,
@@ -274,6 +277,9 @@ impl Keeper for Gives {
             "it is known to the storage before it is asked for"
         );
         lock(&self.asked).push(over);
+        if self.given_back.is_some() {
+            return Ok(Epoch(over.0 + 1));
+        }
         Err(KeeperError::Denied { target, over })
     }
 
@@ -281,7 +287,8 @@ impl Keeper for Gives {
         Ok(())
     }
 
-    fn give_back(&self, _: TargetId) -> Result<(), KeeperError> {
+    fn give_back(&self, target: TargetId) -> Result<(), KeeperError> {
+        self.given_back.iter().for_each(|given_back| lock(given_back).push(target));
         Ok(())
     }
 
@@ -331,7 +338,8 @@ impl Standby {
         act: impl FnOnce(&Failover) -> T,
     ) -> (T, Vec<Epoch>) {
         let (node, asked) = (node(1), Arc::default());
-        let gives = Gives { says, asked: Arc::clone(&asked), owned: self.path.join("owned") };
+        let owned = self.path.join("owned");
+        let gives = Gives { says, asked: Arc::clone(&asked), owned, ..Gives::default() };
         let (label, seen) = (self.label.clone(), self.seen.clone());
         let failover = Failover::of_one_seen(&node, label, Box::new(gives), seen, fence_command);
         let done = act(&failover);
@@ -453,4 +461,28 @@ fn nobody_is_fenced_for_what_was_seen_and_is_not_so_any_more() {
     assert!(result.is_err(), "the keeper gives nothing");
     assert!(fenced.exists());
     assert_eq!(asked, [Epoch(4)]);
+}
+
+/// What its device failed to keep the kernel of this machine may write later: then who takes over has to fence this server. What is damaged is so
+/// for everybody, and no reason to.
+#[test]
+fn a_target_that_its_device_fails_is_not_given_back_and_a_damaged_one_is() {
+    let begin_damaged = |meta: &Path| std::fs::write(meta.join("index"), "what").unwrap();
+    // As a device that answers with errors: it is no damage, and nobody knows what was written.
+    let begin_failing = |meta: &Path| std::os::unix::fs::symlink("log", meta.join("log")).unwrap();
+    let cases: [(&dyn Fn(&Path), usize); 2] = [(&begin_damaged, 1), (&begin_failing, 0)];
+    for (begin, count) in cases {
+        let standby = Standby::new(None, 0);
+        let meta = standby.path.join("meta");
+        std::fs::create_dir_all(&meta).unwrap();
+        begin(&meta);
+        let given_back = Arc::<Mutex<Vec<TargetId>>>::default();
+        let owned = standby.path.join("owned");
+        let gives = Gives { owned, given_back: Some(Arc::clone(&given_back)), ..Gives::default() };
+        let node = node(1);
+        let failover = Failover::of_one(&node, standby.label.clone(), Box::new(gives));
+        let error = failover.try_first().unwrap_err();
+        assert_eq!(lock(&given_back).len(), count, "{error:#}");
+        assert_eq!(std::fs::read_to_string(standby.path.join("taken")).unwrap(), "1\n");
+    }
 }
