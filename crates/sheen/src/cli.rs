@@ -310,7 +310,8 @@ pub struct Serve {
     #[arg(long)]
     pub failover: bool,
     /// Shell command that makes sure that the old owner of a target cannot write any more, and exits with 0 then; it is told which by
-    /// SHEEN_FENCE_TARGET, _NID, _HOST, _PID and _EPOCH. Without one an operator confirms each takeover
+    /// SHEEN_FENCE_FSNAME, _TARGET, _HOST, _NID, _PID and _EPOCH, and by _IS_SELF, 1 if it ran on this host, which is not to be switched off
+    /// then. Without one an operator confirms each takeover
     #[arg(long, requires = "failover", value_name = "COMMAND")]
     pub fence_cmd: Option<String>,
     /// Keep who owns what in etcd, etcd://HOST:PORT[,HOST:PORT…], instead of the management server, and all that a management server keeps,

@@ -455,7 +455,8 @@ impl Failover {
             bail!("takeover waits, without a fence command: {}", confirm())
         };
         tracing::warn!(%target, owner = who, epoch = epoch.0, "its owner does not renew its lease; it is fenced");
-        fence::run(command, target, owner, epoch, owner.host == self.me.host)
+        let (fsname, is_own_host) = (seat.label.fsname.as_str(), is_of_host(owner, &self.me));
+        fence::run(command, &fence::Victim { fsname, target, owner, epoch, is_own_host })
             .with_context(|| format!("takeover waits: {}", confirm()))?;
         tracing::warn!(%target, owner = who, "the fence command says that its owner cannot write any more");
         Ok(())
@@ -676,6 +677,13 @@ fn pause_after(is_heard: bool, silence: Silence) -> Duration {
         Silence::HoldsBack if !is_heard => SILENT_INTERVAL,
         Silence::HoldsBack | Silence::ServesOn => KEEP_INTERVAL,
     }
+}
+
+/// Whether both run, or ran, on one machine. Machines of one image may have one name, and an address may have been another machine's before:
+/// to be wrong about that is to leave a writer unfenced.
+fn is_of_host(owner: &TargetOwner, me: &TargetOwner) -> bool {
+    let host = |nid: &str| nid.rsplit_once(':').map_or(nid, |(host, _)| host).to_owned();
+    owner.host == me.host && host(&owner.nid) == host(&me.nid)
 }
 
 fn describe(owner: &TargetOwner) -> String {

@@ -11,23 +11,29 @@ use wire::TargetOwner;
 pub const LIMIT: Duration = Duration::from_secs(120);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs it. What it prints goes where this process prints. `is_own_host`: the owner ran on this machine, which must not be switched off for it.
+/// Who is to be fenced.
+pub struct Victim<'a> {
+    pub fsname: &'a str,
+    pub target: TargetId,
+    pub owner: &'a TargetOwner,
+    pub epoch: Epoch,
+    /// It ran on this machine, which must not be switched off for it.
+    pub is_own_host: bool,
+}
+
+/// Runs it. What it prints goes where this process prints.
 ///
 /// # Errors
 /// It cannot be run, does not end, or does not say that the owner is fenced.
-pub fn run(
-    command: &str,
-    target: TargetId,
-    owner: &TargetOwner,
-    epoch: Epoch,
-    is_own_host: bool,
-) -> Result<()> {
+pub fn run(command: &str, victim: &Victim<'_>) -> Result<()> {
+    let Victim { fsname, target, owner, epoch, is_own_host } = victim;
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::null());
+    shell.env("SHEEN_FENCE_FSNAME", fsname);
     shell.env("SHEEN_FENCE_TARGET", target.to_string()).env("SHEEN_FENCE_NID", &owner.nid);
     shell.env("SHEEN_FENCE_HOST", &owner.host).env("SHEEN_FENCE_PID", owner.pid.to_string());
     shell.env("SHEEN_FENCE_EPOCH", epoch.0.to_string());
-    shell.env("SHEEN_FENCE_IS_SELF", if is_own_host { "1" } else { "0" });
+    shell.env("SHEEN_FENCE_IS_SELF", if *is_own_host { "1" } else { "0" });
     sys::detach_with_signals(&mut shell);
     let child = shell.spawn().context("the fence command cannot be run")?;
     match wait(child)? {
@@ -55,15 +61,25 @@ fn wait(mut child: Child) -> Result<Option<ExitStatus>> {
 mod tests {
     use super::*;
 
+    fn fence(command: &str, is_own_host: bool) -> Result<()> {
+        let owner = TargetOwner { server: 1, nid: "h@tcp".into(), pid: 1, host: "h".into() };
+        let (fsname, target, epoch) = ("fs", TargetId::ost(0), Epoch(1));
+        run(command, &Victim { fsname, target, owner: &owner, epoch, is_own_host })
+    }
+
     /// A server that was killed and started again finds the lease of its former self ended.
     #[test]
     fn a_fence_command_is_told_whether_it_would_fence_its_own_host() {
-        let owner = TargetOwner { server: 1, nid: "h@tcp".into(), pid: 1, host: "h".into() };
         for (word, is_own_host) in [("1", true), ("0", false)] {
             let command = format!("test \"$SHEEN_FENCE_IS_SELF\" = {word}");
-            let fence = |is_own_host| run(&command, TargetId::ost(0), &owner, Epoch(1), is_own_host);
-            assert!(fence(is_own_host).is_ok() && fence(!is_own_host).is_err(), "{word}");
+            assert!(fence(&command, is_own_host).is_ok() && fence(&command, !is_own_host).is_err(), "{word}");
         }
+    }
+
+    /// One command may serve several file systems.
+    #[test]
+    fn a_fence_command_is_told_which_target_it_is() {
+        fence("test \"$SHEEN_FENCE_FSNAME-$SHEEN_FENCE_TARGET\" = fs-OST0000", false).expect("it is");
     }
 
     /// This process keeps the signals that end it for itself; what a fence command starts is ended by them as usual.
@@ -71,8 +87,7 @@ mod tests {
     fn a_fence_command_can_end_what_it_has_started() {
         let ended = std::thread::spawn(|| {
             sys::hold_end_signals();
-            let owner = TargetOwner { server: 1, nid: "h@tcp".into(), pid: 1, host: "h".into() };
-            run("kill -TERM $$; exit 0", TargetId::ost(0), &owner, Epoch(1), false)
+            fence("kill -TERM $$; exit 0", false)
         });
         assert!(ended.join().is_ok_and(|result| result.is_err()), "the shell has ended itself");
     }

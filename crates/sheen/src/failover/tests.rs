@@ -1,6 +1,6 @@
 use super::confirmed::Confirmed;
 use super::takeovers::Takeovers;
-use super::{KEEP_INTERVAL, LEASE, SILENT_INTERVAL, View, is_lost, lease_end, pause_after};
+use super::{KEEP_INTERVAL, LEASE, SILENT_INTERVAL, View, is_lost, is_of_host, lease_end, pause_after};
 use base::{Epoch, TargetId, Time};
 use coordinate::Silence;
 use std::time::Duration;
@@ -52,6 +52,24 @@ fn a_question_that_was_asked_during_a_takeover_renews_nothing_of_it() {
 
 fn owner(server: u128) -> TargetOwner {
     TargetOwner { server, nid: "h:1".to_owned(), host: "h".to_owned(), pid: 7 }
+}
+
+/// Machines of one image are all called `localhost`; a process that is looked for on the wrong one is not found, and not fenced.
+#[test]
+fn an_owner_is_of_this_host_by_its_name_and_its_address() {
+    let at = |host: &str, nid: &str| TargetOwner { nid: nid.to_owned(), host: host.to_owned(), ..owner(2) };
+    let me = at("localhost", "10.0.0.1:7988");
+    for (host, nid, wanted) in [
+        ("localhost", "10.0.0.1:7988", true),
+        ("localhost", "10.0.0.1:7989", true),
+        ("localhost", "10.0.0.2:7988", false),
+        ("localhost", "10.0.0.11:7988", false),
+        ("a", "10.0.0.1:7988", false),
+        ("a", "10.0.0.2:7988", false),
+    ] {
+        assert_eq!(is_of_host(&at(host, nid), &me), wanted, "{host} {nid}");
+    }
+    assert!(is_of_host(&at("h", "[fd00::1]:1"), &at("h", "[fd00::1]:2")));
 }
 
 fn answer(epoch: Epoch, owner: Option<TargetOwner>) -> Ownership {
