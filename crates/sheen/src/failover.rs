@@ -44,6 +44,9 @@ const SEAT_INTERVAL: Duration = Duration::from_millis(100);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// A process that ends waits so long for its takeovers: a keeper is asked for 10 s at most, then stores are opened.
 const TAKEOVER_PATIENCE: Duration = Duration::from_secs(30);
+/// An operator's word waits so long for a takeover under way, which asks a keeper and opens stores too.
+const WORK_PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often this process says that it runs, and for how long that lets it write. A lease cannot have ended after standing still for less.
 const PULSE_INTERVAL: Duration = Duration::from_millis(100);
 const STILL_MAX: Duration = Duration::from_millis(1500);
@@ -95,6 +98,8 @@ struct View {
     is_opening: bool,
     /// Nor is it when a device failed to keep what was written to open them.
     is_unkept: bool,
+    /// An operator has said meanwhile that who owned it with this epoch cannot write any more.
+    confirmed: Option<Epoch>,
     /// What an operator should know, in a sentence.
     alert: Option<String>,
     again_at: Option<Instant>,
@@ -456,9 +461,15 @@ impl Failover {
         };
         tracing::warn!(%target, owner = who, epoch = epoch.0, "its owner does not renew its lease; it is fenced");
         let (fsname, is_own_host) = (seat.label.fsname.as_str(), is_of_host(owner, &self.me));
-        fence::run(command, &fence::Victim { fsname, target, owner, epoch, is_own_host })
+        let victim = fence::Victim { fsname, target, owner, epoch, is_own_host };
+        let is_confirmed = || lock(&seat.view).confirmed == Some(epoch);
+        let fenced = fence::run(command, &victim, is_confirmed)
             .with_context(|| format!("takeover waits: {}", confirm()))?;
-        tracing::warn!(%target, owner = who, "the fence command says that its owner cannot write any more");
+        let by = match fenced {
+            fence::Fenced::ByCommand => "the fence command says",
+            fence::Fenced::ByWord => "an operator says, before the fence command has ended,",
+        };
+        tracing::warn!(%target, owner = who, "{by} that its owner cannot write any more");
         Ok(())
     }
 
@@ -573,15 +584,10 @@ impl Failover {
         let index = self.seats.iter().position(is_meant)?;
         let seat = self.seats.get(index)?;
         let name = format!("{}-{}", seat.label.fsname, seat.label.id);
-        let working = match seat.work.try_lock() {
-            Ok(working) => working,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Some(Err(anyhow!(
-                    "a takeover of {name} is under way, which waits for its fence command at most {} s; try again after that",
-                    fence::LIMIT.as_secs()
-                )));
-            }
+        let Some(working) = wait_for_work(seat, epoch) else {
+            return Some(Err(anyhow!(
+                "a takeover of {name} is under way, which waits for the storage or the management server; try again after that"
+            )));
         };
         Some(self.try_take(seat, index, &working, Some(epoch)).map(|_| name))
     }
@@ -657,6 +663,22 @@ impl Failover {
             tracing::warn!("{error}: who takes over has to fence this server first");
         }
     }
+}
+
+/// Ends a fence command under way that is for this epoch. `None`: something else takes its time.
+fn wait_for_work(seat: &Seat, confirmed: Epoch) -> Option<MutexGuard<'_, ()>> {
+    let start = Instant::now();
+    let working = loop {
+        match seat.work.try_lock() {
+            Ok(working) => break Some(working),
+            Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= WORK_PATIENCE => break None,
+            Err(TryLockError::WouldBlock) => lock(&seat.view).confirmed = Some(confirmed),
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    };
+    lock(&seat.view).confirmed = None;
+    working
 }
 
 /// Whether a target that a process owned when it asked is somebody else's now, or nobody's. With a newer epoch of its own it has taken the

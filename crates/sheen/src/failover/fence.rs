@@ -21,11 +21,20 @@ pub struct Victim<'a> {
     pub is_own_host: bool,
 }
 
-/// Runs it. What it prints goes where this process prints.
+/// How it was made sure that the owner cannot write any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fenced {
+    /// The command has said so.
+    ByCommand,
+    /// Somebody who knows has said so before it ended, and it was killed.
+    ByWord,
+}
+
+/// Runs it, unless `is_confirmed` meanwhile. What it prints goes where this process prints.
 ///
 /// # Errors
 /// It cannot be run, does not end, or does not say that the owner is fenced.
-pub fn run(command: &str, victim: &Victim<'_>) -> Result<()> {
+pub fn run(command: &str, victim: &Victim<'_>, is_confirmed: impl Fn() -> bool) -> Result<Fenced> {
     let Victim { fsname, target, owner, epoch, is_own_host } = victim;
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::null());
@@ -36,16 +45,17 @@ pub fn run(command: &str, victim: &Victim<'_>) -> Result<()> {
     shell.env("SHEEN_FENCE_IS_SELF", if *is_own_host { "1" } else { "0" });
     sys::detach_with_signals(&mut shell);
     let child = shell.spawn().context("the fence command cannot be run")?;
-    match wait(child)? {
-        Some(status) if status.success() => Ok(()),
+    match wait(child, &is_confirmed)? {
+        Some(status) if status.success() => Ok(Fenced::ByCommand),
+        _ if is_confirmed() => Ok(Fenced::ByWord),
         Some(status) => bail!("the fence command has failed ({status})"),
         None => bail!("the fence command has not ended in {} s", LIMIT.as_secs()),
     }
 }
 
-fn wait(mut child: Child) -> Result<Option<ExitStatus>> {
+fn wait(mut child: Child, is_confirmed: impl Fn() -> bool) -> Result<Option<ExitStatus>> {
     let start = Instant::now();
-    while start.elapsed() < LIMIT {
+    while start.elapsed() < LIMIT && !is_confirmed() {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
@@ -64,7 +74,7 @@ mod tests {
     fn fence(command: &str, is_own_host: bool) -> Result<()> {
         let owner = TargetOwner { server: 1, nid: "h@tcp".into(), pid: 1, host: "h".into() };
         let (fsname, target, epoch) = ("fs", TargetId::ost(0), Epoch(1));
-        run(command, &Victim { fsname, target, owner: &owner, epoch, is_own_host })
+        run(command, &Victim { fsname, target, owner: &owner, epoch, is_own_host }, || false).map(drop)
     }
 
     /// A server that was killed and started again finds the lease of its former self ended.

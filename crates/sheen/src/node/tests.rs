@@ -463,6 +463,28 @@ fn nobody_is_fenced_for_what_was_seen_and_is_not_so_any_more() {
     assert_eq!(asked, [Epoch(4)]);
 }
 
+/// The machine that would switch the owner off does not answer, so that somebody has pulled its plug.
+#[test]
+fn an_operators_word_ends_a_fence_command_that_hangs() {
+    let standby = Standby::new(Some("4\n"), 4);
+    let begun = standby.dir.path().join("begun");
+    let command = format!("touch '{}'; sleep 1000", begun.display());
+    let attempt = |failover: &Failover| {
+        std::thread::scope(|scope| {
+            let fencing = scope.spawn(|| failover.try_first());
+            until("the fence command runs", || begun.exists());
+            let said = failover.confirm("fs-OST0000", Epoch(4)).unwrap();
+            [said.map(drop), fencing.join().unwrap().map(drop)]
+                .map(|result| format!("{:#}", result.unwrap_err()))
+        })
+    };
+    let ([said, of_fencing], asked) =
+        standby.with_failover(Some(standby.seen.clone()), Some(command), attempt);
+    // The keeper of these tests gives nothing.
+    assert!(said.contains("is not given") && of_fencing.contains("is not given"), "{said}; {of_fencing}");
+    assert_eq!(asked, [Epoch(4), Epoch(4)]);
+}
+
 /// What its device failed to keep the kernel of this machine may write later: then who takes over has to fence this server. What is damaged is so
 /// for everybody, and no reason to.
 #[test]
