@@ -44,6 +44,8 @@ const SEAT_INTERVAL: Duration = Duration::from_millis(100);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// A process that ends waits so long for its takeovers: a keeper is asked for 10 s at most, then stores are opened.
 const TAKEOVER_PATIENCE: Duration = Duration::from_secs(30);
+/// A process that is to end, and must not write, waits so long for the word of its keeper.
+const HELD_MAX: base::Duration = base::Duration::from_secs(10);
 /// An operator's word waits so long for a takeover under way, which asks a keeper and opens stores too.
 const WORK_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -643,6 +645,39 @@ impl Failover {
         Some(format!("{owner}, epoch {}{}", seen.epoch.0, if seen.has_lapsed { ", lease ended" } else { "" }))
     }
 
+    /// Why nothing is written, for an operator.
+    pub fn held(&self) -> Option<String> {
+        if !store_disk::is_held() {
+            return None;
+        }
+        let keeper = self.keeper.name();
+        let why = lock(&self.silence).clone().unwrap_or_else(|| "this process stood still".to_owned());
+        Some(format!(
+            "{why}: nothing is written, and its clients wait, until {keeper} has said that this process owns it still"
+        ))
+    }
+
+    /// This process ends. What it must not write would keep it for as long as the keeper is silent; nothing is lost when it does not: clients
+    /// keep what was not durable.
+    pub fn die_when_held(self: &Arc<Failover>) {
+        let failover = Arc::clone(self);
+        let watching = std::thread::Builder::new().name("held".into()).spawn(move || {
+            let mut since = None;
+            while !is_held_for_long(&mut since, store_disk::is_held(), now()) {
+                std::thread::sleep(PULSE_INTERVAL);
+            }
+            let keeper = failover.keeper.name();
+            tracing::warn!(
+                "this process is to end, and {keeper} has not said for {} s whether it may write: it ends at once",
+                HELD_MAX.as_secs()
+            );
+            sys::die();
+        });
+        if let Err(error) = watching {
+            tracing::warn!(%error, "this process ends when it may write");
+        }
+    }
+
     /// Everything is closed: whoever comes next need fence nobody. But for what is still being opened, and what a device failed to keep.
     pub fn leave(&self) {
         let take_back = |seat: &&Seat| {
@@ -691,6 +726,12 @@ fn is_lost(owned: Epoch, answer: &Ownership, me: &TargetOwner, owned_now: Option
 fn lease_end(silence: Silence, confirmed: Time) -> Option<Time> {
     // Before the first answer it owns nothing.
     (silence == Silence::HoldsBack && confirmed != Time::default()).then(|| confirmed.after(LEASE))
+}
+
+/// Whether nothing has been written for so long without a break. `since`: from when on.
+fn is_held_for_long(since: &mut Option<Time>, is_held: bool, now: Time) -> bool {
+    *since = since.or(Some(now)).filter(|_| is_held);
+    since.is_some_and(|since| now.since(since) >= HELD_MAX)
 }
 
 /// Until the keeper is asked again.

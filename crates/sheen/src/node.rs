@@ -294,7 +294,10 @@ impl Node {
             pid: 0,
             recovery: target.recovery(),
             owner: failover.and_then(|failover| failover.owner(target.id)),
-            alert: self.barred(target).or_else(|| target.trouble()),
+            alert: self
+                .barred(target)
+                .or_else(|| target.trouble())
+                .or_else(|| failover.and_then(|failover| failover.held())),
             unserved: target.damage(),
             unheard: target.unheard_peers(),
         });
@@ -429,6 +432,9 @@ impl Node {
 
     /// Ends everything: mounts first, for they need the servers.
     fn stop(&self) {
+        if let Some(failover) = self.failover.get() {
+            failover.die_when_held();
+        }
         let say = |note: &str| tracing::info!("{note}");
         if let Err(error) = self.unmount_all(Leave::Stop, unsaved::LEAVING, &say) {
             tracing::info!("{error:#}");

@@ -21,6 +21,8 @@ use std::time::Duration;
 pub const ACTIVE: &str = "active";
 /// The state of a target whose device failed: it runs and refuses everything.
 pub const FENCED: &str = "failed";
+/// The state of a target that writes nothing before its process has heard that it owns it still.
+pub const HELD: &str = "held";
 /// The state of a target that works, and that nobody can find: the management server has not taken it since its process began.
 pub const WAITING: &str = "waiting";
 /// The state of a target that another process serves: here nobody is served.

@@ -40,6 +40,7 @@ const MGS_RECOVERY_WINDOW: Duration = Duration::from_millis(200);
 
 /// Between two looks whether the start of a target is durable.
 const BEGUN_INTERVAL: std::time::Duration = std::time::Duration::from_micros(500);
+const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
 const BEGUN_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 /// How long a target that starts waits for the management server to say whether it is the newest copy.
 const WORD_WAIT: Duration = Duration::from_millis(500);
@@ -519,25 +520,29 @@ impl Target {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// For operators: `active`, `recovering` or `failed`.
+    /// For operators: `active`, `recovering`, `held` or `failed`.
     pub fn state(&self) -> &'static str {
         if self.has_failed() {
             return status::FENCED;
         }
         let is_recovering = match &self.served {
-            Served::Mgs(owner) => owner.with(|machine| is_recovering(machine.core())),
-            Served::Mds(owner) => owner.with(|machine| is_recovering(machine.core())),
-            Served::Oss(owner) => owner.with(|machine| is_recovering(machine.core())),
+            Served::Mgs(owner) => look(owner, |machine| is_recovering(machine.core())),
+            Served::Mds(owner) => look(owner, |machine| is_recovering(machine.core())),
+            Served::Oss(owner) => look(owner, |machine| is_recovering(machine.core())),
         };
-        if is_recovering { "recovering" } else { "active" }
+        match is_recovering {
+            None => status::HELD,
+            Some(true) => "recovering",
+            Some(false) => status::ACTIVE,
+        }
     }
 
     /// The recovery under way, if somebody is waited for.
     pub fn recovery(&self) -> Option<RecoveryStatus> {
         match &self.served {
             Served::Mgs(_) => None,
-            Served::Mds(owner) => owner.with(|machine| recovery_of(machine.core())),
-            Served::Oss(owner) => owner.with(|machine| recovery_of(machine.core())),
+            Served::Mds(owner) => look(owner, |machine| recovery_of(machine.core())).flatten(),
+            Served::Oss(owner) => look(owner, |machine| recovery_of(machine.core())).flatten(),
         }
     }
 
@@ -655,8 +660,8 @@ impl Target {
         let now = net::clock::now().time;
         match &self.served {
             Served::Mgs(_) => Vec::new(),
-            Served::Mds(owner) => owner.with(|machine| machine.unheard(now)),
-            Served::Oss(owner) => owner.with(|machine| machine.unheard(now)),
+            Served::Mds(owner) => look(owner, |machine| machine.unheard(now)).unwrap_or_default(),
+            Served::Oss(owner) => look(owner, |machine| machine.unheard(now)).unwrap_or_default(),
         }
     }
 
@@ -716,6 +721,21 @@ impl Target {
         }
         self.meta.close();
     }
+}
+
+/// Looks at a machine. `None` while nothing is written: who waits with a change has its machine.
+fn look<M, R>(owner: &Owner<M>, mut look: impl FnMut(&mut M) -> R) -> Option<R> {
+    if !store_disk::may_be_held() {
+        return Some(owner.with(look));
+    }
+    while !store_disk::is_held() {
+        let found = owner.try_with(&mut look);
+        if found.is_some() {
+            return found;
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    None
 }
 
 /// One that has nobody to wait for and serves nothing yet waits for the management server's word.

@@ -20,14 +20,23 @@ pub fn may_write_until(nanos: u64) {
     UNTIL.store(nanos, Ordering::Release);
 }
 
+/// Whether this is a process whose changes may be held back.
+pub fn may_be_held() -> bool {
+    UNTIL.load(Ordering::Acquire) != u64::MAX
+}
+
+/// Whether changes are held back now: who has begun one waits, with what he has locked.
+pub fn is_held() -> bool {
+    let until = UNTIL.load(Ordering::Acquire);
+    until != u64::MAX && crate::device::boot_nanos() >= until
+}
+
 /// Before each change: waits while it is held back.
 pub(crate) fn pass() {
-    let mut until = UNTIL.load(Ordering::Acquire);
-    while until != u64::MAX && crate::device::boot_nanos() >= until {
+    while is_held() {
         #[cfg(test)]
         tests::note_wait();
         std::thread::sleep(LOOK_INTERVAL);
-        until = UNTIL.load(Ordering::Acquire);
     }
 }
 

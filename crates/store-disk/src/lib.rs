@@ -28,7 +28,7 @@ mod waiting;
 pub use contained::is_contained;
 pub use device::Syncing;
 pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};
-pub use gate::may_write_until;
+pub use gate::{is_held, may_be_held, may_write_until};
 pub use holdings::HoldingsFile;
 pub use index::BaseError;
 pub use log::replay::ReplayError;

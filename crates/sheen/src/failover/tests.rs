@@ -1,5 +1,6 @@
 use super::confirmed::Confirmed;
 use super::takeovers::Takeovers;
+use super::{HELD_MAX, is_held_for_long};
 use super::{KEEP_INTERVAL, LEASE, SILENT_INTERVAL, View, is_lost, is_of_host, lease_end, pause_after};
 use base::{Epoch, TargetId, Time};
 use coordinate::Silence;
@@ -52,6 +53,18 @@ fn a_question_that_was_asked_during_a_takeover_renews_nothing_of_it() {
 
 fn owner(server: u128) -> TargetOwner {
     TargetOwner { server, nid: "h:1".to_owned(), host: "h".to_owned(), pid: 7 }
+}
+
+/// Its keeper may be away for hours, and a moment without its word ends nobody.
+#[test]
+fn a_process_that_is_to_end_waits_for_its_keeper_and_not_for_ever() {
+    let (mut since, start) = (None, Time(5));
+    assert!(!is_held_for_long(&mut since, true, start));
+    assert!(!is_held_for_long(&mut since, false, start.after(HELD_MAX)), "it has been heard");
+    let start = start.after(HELD_MAX);
+    assert!(!is_held_for_long(&mut since, true, start));
+    assert!(!is_held_for_long(&mut since, true, start.after(HELD_MAX - Duration::from_nanos(1))));
+    assert!(is_held_for_long(&mut since, true, start.after(HELD_MAX)));
 }
 
 /// Machines of one image are all called `localhost`; a process that is looked for on the wrong one is not found, and not fenced.

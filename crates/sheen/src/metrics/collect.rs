@@ -16,12 +16,13 @@ use store::{MetaStore, ObjectStore, Space};
 use store_disk::MetaDisk;
 
 /// The states of a target, as `TargetStatus` has them.
-const STATES: [&str; 8] = [
+const STATES: [&str; 9] = [
     status::ACTIVE,
     "recovering",
     status::WAITING,
     "standby",
     status::REFUSED,
+    status::HELD,
     status::FENCED,
     status::SILENT,
     status::DOWN,
@@ -72,8 +73,9 @@ pub fn of_node(node: &Node, describe_targets: impl FnOnce() -> Vec<TargetStatus>
     let _turn = TURN.take(TURN_PATIENCE)?;
     let mut samples = Samples::default();
     describe_targets().iter().for_each(|target| samples.of_status(target));
-    // A machine whose device has failed may stand still.
-    for target in node.targets.iter().filter(|target| !target.has_failed()) {
+    // A machine whose device has failed may stand still, and so may one that must not write.
+    let stands_still = |target: &&Target| target.has_failed() || target.state() == status::HELD;
+    for target in node.targets.iter().filter(|target| !stands_still(target)) {
         samples.of_target(target);
     }
     let mounts = lock(&node.mounts).clone();

@@ -1,6 +1,6 @@
 //! The sessions of this process's MDTs with other targets.
 
-use super::{Served, Target};
+use super::{Served, Target, look};
 use crate::control::Unheard;
 use crate::nid;
 use mds::PeerStatus;
@@ -9,7 +9,7 @@ impl Target {
     /// Only MDTs call others.
     pub fn peers(&self) -> Vec<PeerStatus> {
         match &self.served {
-            Served::Mds(owner) => owner.with(|mds| mds.peers(net::clock::now())),
+            Served::Mds(owner) => look(owner, |mds| mds.peers(net::clock::now())).unwrap_or_default(),
             Served::Mgs(_) | Served::Oss(_) => Vec::new(),
         }
     }

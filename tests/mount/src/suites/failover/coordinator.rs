@@ -17,7 +17,8 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use super::{
-    KILL, PATIENCE, Pair, SEVERAL_ATTEMPTS, TARGETS, all, kill_owner, serve, targets, wait_for, wait_served,
+    KILL, PATIENCE, Pair, SEVERAL_ATTEMPTS, TARGETS, all, ask, kill_owner, serve, targets, wait_for,
+    wait_served,
 };
 use crate::case::{Bed, Case, Context, Suite, expect, note, skip, wait_until};
 use crate::sys;
@@ -34,6 +35,7 @@ static CASES: &[Case] = &[
     Case { name: "leader_hangs", seconds: 180, run: leader_hangs },
     Case { name: "other_coordinators", seconds: 120, run: other_coordinators },
     Case { name: "etcd_goes_away", seconds: 120, run: etcd_goes_away },
+    Case { name: "ended_without_etcd", seconds: 120, run: ended_without_etcd },
     Case { name: "etcd_hangs", seconds: 120, run: etcd_hangs },
     Case { name: "etcd_down_at_start", seconds: 120, run: etcd_down_at_start },
     Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
@@ -404,6 +406,7 @@ fn etcd_goes_away(context: &Context) -> Result<()> {
         let log = pair.first.log();
         expect(log.contains("does not answer"), &format!("it says whom it does not hear: {log}"))?;
         expect(!pair.second.log().contains("fence"), "nobody is fenced while nothing is known")?;
+        expect_held(&pair)?;
         etcd.start_all()?;
         wait_until(PATIENCE, "the owner goes on", || {
             Ok(pair.first.log().contains("still owns its targets"))
@@ -413,6 +416,35 @@ fn etcd_goes_away(context: &Context) -> Result<()> {
         Ok(())
     })?;
     pair.expect_standby(&[1, 1], SEVERAL_ATTEMPTS)?;
+    pair.end()
+}
+
+/// Who asks is told what is wrong, and not that the process has to be killed.
+fn expect_held(pair: &Pair) -> Result<()> {
+    wait_for(&pair.cluster, &pair.first, |targets| all(targets, "held"))?;
+    let text = ask(&pair.cluster, &pair.first.run, &["status"])?.output;
+    expect(
+        text.contains("etcd at") && !text.contains("kill"),
+        &format!("status says whom the targets wait for: {text}"),
+    )
+}
+
+/// A server is told to end while etcd does not answer, as where that is shut down first. What it must not write does not keep it.
+fn ended_without_etcd(context: &Context) -> Result<()> {
+    let (mut etcd, pair) = started(context, KILL)?;
+    pair.undisturbed(context, || {
+        etcd.kill(MEMBER_COUNT)?;
+        let written = Synced::begin(&pair.cluster.mount.join("while"));
+        wait_silenced(&pair)?;
+        pair.first.signal(libc::SIGTERM)?;
+        let stat = format!("/proc/{}/stat", pair.first.pid());
+        wait_until(PATIENCE, "it ends", || {
+            Ok(fs::read_to_string(&stat).unwrap_or_default().contains(") Z "))
+        })?;
+        etcd.start_all()?;
+        pair.wait_second_serves()?;
+        written.end()
+    })?;
     pair.end()
 }
 
