@@ -638,10 +638,11 @@ impl Target {
         }
     }
 
-    /// Another target has just started.
+    /// Another target has just started. Not on the thread of the caller, which reads what the management server says and must not stand still
+    /// with the target.
     pub fn on_target_started(&self, started: TargetId, epoch: Epoch) {
         if let Served::Mds(owner) = &self.served {
-            owner.submit(mds::Input::TargetStarted(started, epoch));
+            owner.post(mds::Input::TargetStarted(started, epoch));
         }
     }
 
