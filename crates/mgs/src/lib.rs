@@ -35,6 +35,7 @@ use wire::{Callback, Frame, Life, MgsReply, MgsRequest, PoolChange, Reply, Reque
 pub use leases::ENDED;
 pub use owners::OWNERS;
 pub use probes::{ANSWER_WAIT, Found, PROBE_COUNT_MAX, PROBE_WAIT, Probe};
+pub use starts::STARTS;
 
 /// File system name -> version byte and `ClusterConfig`.
 pub const CONFIGS: Table = 1;

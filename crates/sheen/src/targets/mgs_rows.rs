@@ -139,7 +139,7 @@ fn open_in_etcd(
 fn adopt(rows: &impl MetaStore, open_disk: impl FnOnce() -> Result<MetaDisk>) -> Result<()> {
     let disk = open_disk()?;
     let mut batch = Batch::new();
-    for table in [mgs::CONFIGS, mgs::OWNERS] {
+    for table in [mgs::CONFIGS, mgs::OWNERS, mgs::STARTS] {
         let end = vec![0xff; store::KEY_BYTES_MAX];
         disk.scan(table, &[], &end, usize::MAX, &mut |key, value| {
             batch.put(table, key, value);
@@ -283,6 +283,8 @@ mod tests {
         let mut batch = Batch::new();
         batch.put(mgs::CONFIGS, b"a", b"config");
         batch.put(mgs::OWNERS, b"a\0OST0000", b"owner");
+        // By which an older copy of a target is told that registers only then.
+        batch.put(mgs::STARTS, b"a\0OST0000", b"start");
         batch.put(200, b"session", b"x");
         disk.apply(Transno(9), &batch).unwrap();
         disk.close();
@@ -292,7 +294,12 @@ mod tests {
         assert_eq!(rows.applied(), Transno(1));
         let found: Vec<_> = rows.rows().into_iter().collect();
         let row = |table, key: &[u8], value: &[u8]| ((table, key.to_vec()), value.to_vec());
-        assert_eq!(found, [row(mgs::CONFIGS, b"a", b"config"), row(mgs::OWNERS, b"a\0OST0000", b"owner")]);
+        let expected = [
+            row(mgs::CONFIGS, b"a", b"config"),
+            row(mgs::OWNERS, b"a\0OST0000", b"owner"),
+            row(mgs::STARTS, b"a\0OST0000", b"start"),
+        ];
+        assert_eq!(found, expected);
         assert_eq!(open(dir.path()).unwrap().get(200, b"session").unwrap().unwrap(), b"x");
     }
 
