@@ -260,7 +260,8 @@ fn get_endpoint(head: &mut &[u8]) -> Result<Endpoint, WireError> {
         (1, 1) => TargetKind::Mgt,
         (1, 2) => TargetKind::Mdt,
         (1, 3) => TargetKind::Ost,
-        (2, _) => return Ok(Endpoint::Client(ClientId(client))),
+        // The id of a target is that target, under whatever tag: what is refused of one is not to be had by the other.
+        (2, _) => return Ok(ClientId(client).endpoint()),
         _ => return Err(WireError::Endpoint { tag, kind }),
     };
     Ok(Endpoint::Target(TargetId { kind, index }))

@@ -18,6 +18,16 @@ fn a_frame_survives_the_round_trip() {
     assert_eq!(Frame::from_bytes(frame.to_bytes().into()).unwrap(), frame);
 }
 
+/// As a client of its id it would be taken for that target behind the places where targets are refused.
+#[test]
+fn a_client_with_the_id_of_a_target_is_that_target() {
+    let mdt = Endpoint::Target(TargetId::mdt(3));
+    for (src, expected) in [(mdt.client_id(), mdt), (ClientId(5), Endpoint::Client(ClientId(5)))] {
+        let frame = Frame { src: Endpoint::Client(src), ..sample() };
+        assert_eq!(Frame::from_bytes(frame.to_bytes().into()).unwrap().src, expected);
+    }
+}
+
 #[test]
 fn every_flipped_bit_is_noticed() {
     let good = sample().to_bytes();
