@@ -54,6 +54,11 @@ number!(
     OpenHandle
 );
 
+impl Epoch {
+    /// The highest of which a transno has room. No target has had a higher one, whoever says so.
+    pub const MAX: Epoch = Epoch((1 << (u64::BITS - Transno::EPOCH_SHIFT)) - 1);
+}
+
 impl Transno {
     const EPOCH_SHIFT: u32 = 40;
 

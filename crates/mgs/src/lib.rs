@@ -411,6 +411,7 @@ impl<M: MetaStore> Mgs<M> {
             && target.uuid != 0
             // Of an OST it is data on the MDT, of either any target.
             && target.id.index != u16::MAX
+            && claim.starts.iter().all(|start| start.epoch <= Epoch::MAX)
             && target.nids.len() <= NID_COUNT_MAX
             && target.nids.iter().all(|nid| nid.len() <= NID_BYTES_MAX);
         if !is_sound {

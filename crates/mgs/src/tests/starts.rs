@@ -51,6 +51,8 @@ fn an_older_copy_is_refused_also_by_the_next_management_server() {
         "another target is not compared with it"
     );
     assert!(is_confirmed(world.began(7, &[start(2, 20), start(3, 30)])));
+    let impossible = Epoch(Epoch::MAX.0 + 1).0;
+    assert_eq!(world.began(7, &[start(3, 30), start(impossible, 60)]), Err(Status::Invalid));
     // What an operator has said to be the newest begins anew.
     assert!(is_confirmed(world.began(7, &[start(70, 50)])));
 }

@@ -28,6 +28,12 @@ pub(super) fn serial_of(session: u64) -> u64 {
     session & ((1 << SERIAL_BITS) - 1)
 }
 
+/// What is heard of starts is remembered, some of it for good.
+fn is_believable(request: &ConnectRequest) -> bool {
+    let mut epochs = request.starts.of_caller.iter().map(|start| start.epoch).chain([request.target_epoch]);
+    epochs.all(|epoch| epoch <= Epoch::MAX)
+}
+
 impl<M: MetaStore> Core<M> {
     pub(super) fn state_row(&self) -> StateRow {
         StateRow {
@@ -49,7 +55,7 @@ impl<M: MetaStore> Core<M> {
             || (request.target_uuid != 0 && request.target_uuid != self.options.uuid)
         {
             Some(Status::WrongTarget)
-        } else if request.client != frame.src.client_id() {
+        } else if request.client != frame.src.client_id() || !is_believable(&request) {
             Some(Status::ProtocolError)
         } else {
             None

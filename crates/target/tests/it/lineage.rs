@@ -275,6 +275,23 @@ fn a_calling_target_that_is_an_older_copy_is_told_so_also_after_it_had_left() {
     assert_eq!(next.state(), ImportState::Active);
 }
 
+/// It would be remembered for good, and the target that it is said of could never come again.
+#[test]
+fn a_start_that_cannot_be_is_not_remembered_of_a_caller() {
+    let (mut world, store) = (World::new(), Store::default());
+    let mdt = Endpoint::Target(TargetId::mdt(1)).client_id();
+    let start = |epoch, at| Start { epoch: Epoch(epoch), at: WallTime(at) };
+    let mut core = world.start(&store);
+    let mut caller = |starts| {
+        let mut import = self::caller(mdt, starts);
+        (world.connect(&mut core, &mut import), import.state())
+    };
+    let (_, state) = caller(vec![start(1, 10), start(Epoch::MAX.0 + 1, 20)]);
+    assert_eq!(state, ImportState::Refused(Status::ProtocolError));
+    let (came, state) = caller(vec![start(1, 10), start(2, 30)]);
+    assert_eq!((came.outdated, state), (Vec::new(), ImportState::Active));
+}
+
 #[test]
 fn a_copy_that_is_said_to_be_the_newest_is_met_as_a_new_target() {
     let (mut world, older, mut mount) = copied();
