@@ -402,6 +402,9 @@ pub struct Restored {
     /// Directories of targets that were put back from a copy, which is not the newest that others have met
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
+    /// The number of a start that others know: it begins after that one too
+    #[arg(long, value_name = "N", default_value_t, hide_default_value = true)]
+    pub over: u64,
     /// Who served these targets with --failover, on this machine or another one, cannot write to them any more: it is ended or fenced
     #[arg(long)]
     pub fenced: bool,

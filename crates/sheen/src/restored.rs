@@ -5,6 +5,7 @@ use crate::cluster;
 use crate::others;
 use crate::target_dir;
 use anyhow::{Context, Result, bail};
+use base::Epoch;
 use std::sync::Arc;
 use store::MetaStore;
 use store_disk::{MetaDisk, Options};
@@ -12,6 +13,13 @@ use store_disk::{MetaDisk, Options};
 /// # Errors
 /// A directory is no target, served, or cannot be changed; those before it are done.
 pub fn restored(arguments: &cli::Restored) -> Result<()> {
+    let over = Epoch(arguments.over);
+    if over >= Epoch::MAX {
+        bail!(
+            "no target was started {over} times; give the number of the start that others know, below {}",
+            Epoch::MAX
+        );
+    }
     cluster::target_dirs(&arguments.dirs)?.iter().try_for_each(|path| {
         if target_dir::exists(path) {
             others::check_user(path)?;
@@ -27,7 +35,7 @@ pub fn restored(arguments: &cli::Restored) -> Result<()> {
         }
         let cannot = || format!("cannot change {} in {shown}", dir.id);
         let disk = MetaDisk::open(&dir.meta_path(), &Options::default(), Arc::new(|| {})).with_context(cannot)?;
-        let batch = target::core::restored::as_newest(&disk).with_context(cannot)?;
+        let batch = target::core::restored::as_newest(&disk, over).with_context(cannot)?;
         disk.apply(disk.applied().next(), &batch).with_context(cannot)?;
         disk.close();
         if disk.durable() < disk.applied() {

@@ -52,6 +52,7 @@ fn outdated(id: TargetId, path: &Path, by: Endpoint, known: Start) -> String {
     format!(
         "{id} in {path} is an older copy: {by} knows {known}, which is none of this one's; nothing is served from it: end this server, and, unless \
          another one has taken the target over, put the newest copy back and serve that; if this one is the newest that is left, say so with \
-         `sheen restored {path}`"
+         `sheen restored --over {} {path}`",
+        known.epoch
     )
 }

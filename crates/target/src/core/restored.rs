@@ -4,7 +4,7 @@ use super::rows::{self, CLIENTS, SLOTS, STARTS};
 use base::Epoch;
 use store::{Batch, MetaStore, StoreError};
 
-/// More starts than such a copy misses, as far as can be expected. If it misses more, others say so again.
+/// More starts than such a copy misses, as far as can be expected. If it misses more, others say so again, and how many.
 const EPOCHS_SKIPPED: u64 = 64;
 /// More sessions than anybody has made since the copy.
 const SERIALS_SKIPPED: u64 = 1 << 24;
@@ -12,9 +12,11 @@ const SERIALS_SKIPPED: u64 = 1 << 24;
 /// What makes an older copy the newest, before it is started: it begins as an incarnation that nobody knows, gives out nothing that its later
 /// self has given out, and knows none of the clients, who have done other things since. They are told that their sessions are gone.
 ///
+/// It begins after the incarnation `over` too, of which others know.
+///
 /// # Errors
 /// Those of the store.
-pub fn as_newest<M: MetaStore>(store: &M) -> Result<Batch, StoreError> {
+pub fn as_newest<M: MetaStore>(store: &M, over: Epoch) -> Result<Batch, StoreError> {
     let mut state = rows::read_state(store)?;
     let mut batch = Batch::new();
     for table in [CLIENTS, SLOTS, STARTS] {
@@ -22,7 +24,7 @@ pub fn as_newest<M: MetaStore>(store: &M) -> Result<Batch, StoreError> {
             batch.delete(table, &key);
         }
     }
-    state.epoch = Epoch(state.epoch.0 + EPOCHS_SKIPPED);
+    state.epoch = Epoch(state.epoch.0 + EPOCHS_SKIPPED).max(over);
     state.next_serial += SERIALS_SKIPPED;
     (state.is_recovering, state.base) = (false, store.applied());
     rows::put_state(&mut batch, &state);

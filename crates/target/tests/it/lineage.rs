@@ -295,13 +295,30 @@ fn a_start_that_cannot_be_is_not_remembered_of_a_caller() {
 #[test]
 fn a_copy_that_is_said_to_be_the_newest_is_met_as_a_new_target() {
     let (mut world, older, mut mount) = copied();
-    let batch = restored::as_newest(&*older).unwrap();
+    let batch = restored::as_newest(&*older, Epoch(0)).unwrap();
     older.apply(older.applied().next(), &batch).unwrap();
     let mut core = world.start(&older);
     assert!(!core.is_connected(MOUNT) && core.epoch() > Epoch(2));
     let came = world.connect(&mut core, &mut mount);
     assert_eq!((came.outdated_by(), came.evictions), (None, 1));
     assert_eq!(mount.state(), ImportState::Active);
+}
+
+/// Somebody has said of it what it never was, or the copy is very old.
+#[test]
+fn a_copy_can_be_made_newer_than_whatever_is_known_of_its_target() {
+    let (mut world, store) = (World::new(), Store::default());
+    let (mdt, known) = (Endpoint::Target(TargetId::mdt(1)).client_id(), Epoch(Epoch::MAX.0 - 1));
+    let mut core = world.start(&store);
+    world.connect(&mut core, &mut caller(mdt, vec![Start { epoch: known, at: WallTime(20) }]));
+    let copy = Store::default();
+    drop(world.start(&copy));
+    let batch = restored::as_newest(&*copy, known).unwrap();
+    copy.apply(copy.applied().next(), &batch).unwrap();
+    let starts = world.start(&copy).lineage().starts().to_vec();
+    let mut again = caller(mdt, starts);
+    assert!(world.connect(&mut core, &mut again).outdated.is_empty());
+    assert_eq!(again.state(), ImportState::Active);
 }
 
 #[test]
