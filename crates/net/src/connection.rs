@@ -56,6 +56,7 @@ pub struct Connection {
     out: Mutex<Out>,
     is_flush_scheduled: AtomicBool,
     is_closed: AtomicBool,
+    is_end_told: AtomicBool,
     /// A frame has come.
     is_heard: AtomicBool,
     /// Somebody has said who he is: a request has come.
@@ -193,6 +194,7 @@ impl Connection {
             out: Mutex::new(Out::new(backlogs)),
             is_flush_scheduled: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            is_end_told: AtomicBool::new(false),
             is_heard: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
             heard_at: AtomicU64::new(clock::now().time.0),
@@ -212,6 +214,11 @@ impl Connection {
 
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Whether the sessions over it are to be told now that it has ended: once.
+    pub fn tells_end(&self) -> bool {
+        !self.is_end_told.swap(true, Ordering::AcqRel)
     }
 
     pub fn is_heard(&self) -> bool {

@@ -269,7 +269,9 @@ impl Router {
         let Some(me) = self.me.upgrade() else { return };
         let thread = std::thread::Builder::new().name(format!("net {target}"));
         let started = thread.spawn(move || match connect(&address, &me.backlogs) {
-            Ok(connection) if me.on_connected(target, attempt, &connection) => me.serve_made(&connection),
+            Ok(connection) if me.on_connected(target, attempt, &connection) => {
+                me.serve_made(target, &connection)
+            }
             Ok(connection) => connection.close(),
             Err(error) => {
                 tracing::debug!(%target, address, %error, "cannot connect");
@@ -319,11 +321,12 @@ impl Router {
         let Some(route) = routes.get_mut(&target) else { return };
         let Link::Up(connection) = &route.link else { return };
         tracing::debug!(%target, peer = connection.peer(), "nothing comes from it");
+        let connection = Arc::clone(connection);
         connection.close();
         route.next_address = route.next_address.wrapping_add(1);
         route.link = Link::Down { not_before: Time::ZERO };
         drop(routes);
-        self.tell_lost(&[target]);
+        self.tell_lost(target, &connection);
     }
 
     /// Listens on an address (port 0: a free one) and serves whoever connects.
@@ -401,10 +404,10 @@ impl Router {
         true
     }
 
-    /// Body of the thread of a connection that this process has made: takes frames until it ends.
-    fn serve_made(&self, connection: &Arc<Connection>) {
+    /// Body of the thread of a connection that this process has made, to this target: takes frames until it ends.
+    fn serve_made(&self, target: TargetId, connection: &Arc<Connection>) {
         self.read_from(connection, &mut OwnThread, &mut BytesMut::with_capacity(READ_BYTES));
-        self.forget(connection);
+        self.forget(target, connection);
     }
 
     /// Takes frames until the connection has ended, and then closes it, or until its thread leaves it.
@@ -485,22 +488,22 @@ impl Router {
         }
     }
 
-    /// A connection that this process had made has ended.
-    fn forget(&self, connection: &Arc<Connection>) {
+    /// A connection that this process had made has ended. There may be another way to the target by now, if somebody has sent something
+    /// since, or its addresses have changed: what was under way on this one is lost all the same.
+    fn forget(&self, target: TargetId, connection: &Arc<Connection>) {
         write(&self.learned).forget(connection);
-        let mut lost = Vec::new();
-        for (target, route) in lock(&self.routes).iter_mut() {
-            if matches!(&route.link, Link::Up(up) if Arc::ptr_eq(up, connection)) {
-                route.link = Link::Down { not_before: Time::ZERO };
-                lost.push(*target);
-            }
+        if let Some(route) = lock(&self.routes).get_mut(&target)
+            && matches!(&route.link, Link::Up(up) if Arc::ptr_eq(up, connection))
+        {
+            route.link = Link::Down { not_before: Time::ZERO };
         }
-        self.tell_lost(&lost);
+        self.tell_lost(target, connection);
     }
 
-    fn tell_lost(&self, lost: &[TargetId]) {
-        if let Some(tell) = self.on_lost.get().filter(|_| !self.is_closed.load(Ordering::Acquire)) {
-            lost.iter().copied().for_each(tell);
+    fn tell_lost(&self, target: TargetId, connection: &Connection) {
+        let tell = self.on_lost.get().filter(|_| !self.is_closed.load(Ordering::Acquire));
+        if let Some(tell) = tell.filter(|_| connection.tells_end()) {
+            tell(target);
         }
     }
 

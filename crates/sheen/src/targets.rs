@@ -725,7 +725,12 @@ impl Target {
 }
 
 /// Looks at a machine. `None` while nothing is written: who waits with a change has its machine.
-fn look<M, R>(owner: &Owner<M>, mut look: impl FnMut(&mut M) -> R) -> Option<R> {
+fn look<M, R>(owner: &Owner<M>, mut look: impl FnMut(&mut M) -> R) -> Option<R>
+where
+    M: Machine + Send + 'static,
+    M::Input: Send + 'static,
+    M::Output: Send + 'static,
+{
     if !store_disk::may_be_held() {
         return Some(owner.with(look));
     }

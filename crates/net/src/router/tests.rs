@@ -306,6 +306,51 @@ fn a_connection_that_is_given_up_is_made_anew_and_its_sessions_are_told() {
     assert!(lost.try_recv().is_err(), "it is told once");
 }
 
+/// A connected pair, and who is told of connections of the first one that have ended.
+fn told_pair() -> (Arc<Router>, Arc<Router>, mpsc::Receiver<Frame>, mpsc::Receiver<TargetId>) {
+    let (near, far) = (Router::new(), Router::new());
+    let replies = echo(&near, CLIENT);
+    echo(&far, OST);
+    let (told, lost) = mpsc::channel();
+    near.on_lost(move |target| told.send(target).unwrap());
+    near.set_addresses(TargetId::ost(0), vec![far.listen("127.0.0.1:0").unwrap().to_string()]);
+    insist(&near, &replies, &request(1, 10));
+    (near, far, replies, lost)
+}
+
+/// It would wait for what was under way as for an answer that is slow.
+#[test]
+fn sessions_are_told_of_a_connection_that_has_ended_also_where_somebody_sends_before_its_reader_notices() {
+    let (near, far, replies, lost) = told_pair();
+    // Its reader stops here.
+    let learned = read(&near.learned);
+    match &lock(&near.routes)[&TargetId::ost(0)].link {
+        Link::Up(connection) => connection.close(),
+        _ => panic!("it is up"),
+    }
+    near.send_to_target(TargetId::ost(0), request(2, 10));
+    assert!(lost.try_recv().is_err());
+    drop(learned);
+    assert_eq!(lost.recv_timeout(Duration::from_secs(60)).unwrap(), TargetId::ost(0));
+    assert_eq!(insist(&near, &replies, &request(3, 10)).kind, FrameKind::Reply);
+    near.close();
+    far.close();
+    assert!(lost.try_recv().is_err(), "it is told once");
+}
+
+#[test]
+fn sessions_are_told_when_their_target_is_elsewhere() {
+    let (near, far, replies, lost) = told_pair();
+    let other = Router::new();
+    let _server = echo(&other, OST);
+    let address = other.listen("127.0.0.1:0").unwrap().to_string();
+    near.set_addresses(TargetId::ost(0), vec![address]);
+    assert_eq!(lost.recv_timeout(Duration::from_secs(60)).unwrap(), TargetId::ost(0));
+    assert_eq!(insist(&near, &replies, &request(2, 10)).xid, Xid(2));
+    [near, far, other].iter().for_each(|router| router.close());
+    assert!(lost.try_recv().is_err(), "it is told once");
+}
+
 #[test]
 fn a_peer_that_sends_garbage_loses_its_connection_and_nobody_else() {
     let (near, far) = (Router::new(), Router::new());
