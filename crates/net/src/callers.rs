@@ -33,8 +33,13 @@ impl Callers {
         self.connection_of(conversation).is_some_and(|known| Arc::ptr_eq(known, connection))
     }
 
-    /// A caller is at the other end of this connection from now on. False: there are too many at that end.
+    /// A caller is at the other end of this connection from now on, unless he has come by a newer one: then this has waited here with what he
+    /// had sent before. False: there are too many at that end.
     pub fn learn(&mut self, conversation: Conversation, connection: &Arc<Connection>) -> bool {
+        let is_late = |known: &Arc<Connection>| known.number() > connection.number() && !known.is_closed();
+        if self.connection_of(&conversation).is_some_and(is_late) {
+            return true;
+        }
         let its = self.by_connection.entry(connection.key()).or_default();
         if its.contains(&conversation) {
             return true;

@@ -53,6 +53,7 @@ pub struct Connection {
     peer: String,
     /// The machine at the other end.
     host: Option<IpAddr>,
+    number: u64,
     out: Mutex<Out>,
     is_flush_scheduled: AtomicBool,
     is_closed: AtomicBool,
@@ -180,6 +181,9 @@ struct Out {
     is_writer_active: bool,
 }
 
+/// Connections so far.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
 impl Connection {
     pub fn new(stream: TcpStream, peer: String, backlogs: &Arc<Backlogs>) -> io::Result<Arc<Connection>> {
         stream.set_nodelay(true)?;
@@ -191,6 +195,7 @@ impl Connection {
             stream,
             peer,
             host,
+            number: COUNT.fetch_add(1, Ordering::Relaxed),
             out: Mutex::new(Out::new(backlogs)),
             is_flush_scheduled: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -206,6 +211,11 @@ impl Connection {
 
     pub fn peer(&self) -> &str {
         &self.peer
+    }
+
+    /// Higher than that of any connection before it.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     pub fn host(&self) -> Option<IpAddr> {

@@ -351,6 +351,34 @@ fn sessions_are_told_when_their_target_is_elsewhere() {
     assert!(lost.try_recv().is_err(), "it is told once");
 }
 
+/// A device stood still, so that the rest of what a connection had brought was read long after its client had made another one.
+#[test]
+fn what_comes_late_by_an_older_connection_takes_no_caller_away_from_a_newer_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backlogs = Arc::default();
+    let connect = || {
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        Connection::new(stream, String::new(), &backlogs).unwrap()
+    };
+    let (first, second) = (connect(), connect());
+    let conversation = Conversation { caller: CLIENT, asked: OST };
+    let mut callers = Callers::default();
+    for connection in [&first, &second, &first] {
+        assert!(callers.learn(conversation, connection));
+    }
+    assert!(callers.is_at(&conversation, &second));
+    first.close();
+    callers.forget(&first);
+    assert!(callers.is_at(&conversation, &second));
+    assert_eq!(callers.len(), 1);
+    // One that has ended is no way to anybody.
+    let third = connect();
+    assert!(callers.learn(conversation, &third));
+    third.close();
+    assert!(callers.learn(conversation, &second));
+    assert!(callers.is_at(&conversation, &second));
+}
+
 #[test]
 fn a_peer_that_sends_garbage_loses_its_connection_and_nobody_else() {
     let (near, far) = (Router::new(), Router::new());
@@ -548,8 +576,11 @@ fn who_says_nothing_makes_room_for_somebody_who_does() {
         until("it is accepted", || is_there(&*local));
         stream
     };
+    // Each is another client, who is answered where he asks.
     let ask = |stream: &mut TcpStream, xid| {
-        stream.write_all(&request(xid, 10).to_bytes()).unwrap();
+        let port = stream.local_addr().unwrap().port();
+        let frame = Frame { src: Endpoint::Client(ClientId(port.into())), ..request(xid, 10) };
+        stream.write_all(&frame.to_bytes()).unwrap();
         assert_eq!(reply_on(stream), Xid(xid));
     };
     let mut first = connect();
