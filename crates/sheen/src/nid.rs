@@ -14,7 +14,8 @@ pub fn parse_nid(text: &str) -> Result<String> {
     let Some((address, net)) = text.rsplit_once('@') else {
         bail!("'{text}' is no NID; write HOST[:PORT]@tcp, for example 127.0.0.1:{}@tcp", wire::PORT);
     };
-    if net != "tcp" {
+    // Lustre numbers its networks, and the first one may be written with or without.
+    if net != "tcp" && net != "tcp0" {
         bail!("the network '{net}' of '{text}' is not known; only tcp is");
     }
     if address.parse::<Ipv6Addr>().is_ok() {

@@ -6,6 +6,11 @@ use super::*;
 fn nids_have_a_default_port_and_may_be_listed() {
     assert_eq!(parse_nid("host@tcp").unwrap(), "host:7988");
     assert_eq!(parse_nid("10.0.0.1:99@tcp").unwrap(), "10.0.0.1:99");
+    assert_eq!(
+        parse_nids("a@tcp0:b:1@tcp0").unwrap(),
+        ["a:7988", "b:1"],
+        "as Lustre's first network may be written"
+    );
     assert_eq!(parse_nid("[::1]:99@tcp").unwrap(), "[::1]:99");
     assert_eq!(parse_nid("[::1]@tcp").unwrap(), "[::1]:7988");
     assert_eq!(parse_nids("a@tcp,b:1@tcp:c@tcp").unwrap(), ["a:7988", "b:1", "c:7988"]);
@@ -13,7 +18,9 @@ fn nids_have_a_default_port_and_may_be_listed() {
 
 #[test]
 fn what_is_no_nid_is_refused() {
-    for bad in ["", "host", "host@o2ib", "host:port@tcp", ":1@tcp", "a b@tcp", "h:0@tcp", "h:70000@tcp"] {
+    for bad in
+        ["", "host", "host@o2ib", "host@tcp1", "host:port@tcp", ":1@tcp", "a b@tcp", "h:0@tcp", "h:70000@tcp"]
+    {
         assert!(parse_nids(bad).is_err(), "{bad:?}");
     }
 }
