@@ -16,6 +16,8 @@ const RETRY: Duration = Duration::from_millis(250);
 /// that waits here would take the place of the other as soon as that one is restarted, and its data are older.
 const ELSEWHERE_RETRY: Duration = Duration::from_secs(2);
 const ELSEWHERE_COUNT_MAX: u32 = 5;
+/// A target for which the management server has no room asks again after this time: somebody has to make some.
+const NO_ROOM_RETRY: Duration = Duration::from_secs(10);
 /// Whoever keeps no leases has a question open at all times that is answered within 5 s: when nothing has come for so long, nothing will.
 const SILENCE_MAX: Duration = Duration::from_secs(8);
 /// Clients in one question; the next one is about those behind them.
@@ -69,6 +71,8 @@ pub enum Output {
         target: TargetId,
         status: Status,
     },
+    /// The management server has no room for this target, and is asked again.
+    NoRoom(TargetId),
     /// Another process serves this target, so this one must not. Unless it is for good, the management server is asked again.
     Elsewhere {
         target: TargetId,
@@ -308,6 +312,12 @@ impl Mgc {
             (Asked::Register(Registration { target, .. }), Ok(Reply::Mgs(MgsReply::Outdated { known }))) => {
                 self.registrations.retain(|other| other.target.id != target.id);
                 out.push(Output::Outdated { target: target.id, known });
+            }
+            (asked @ Asked::Register(_), Err(Status::NoSpace)) => {
+                if let Asked::Register(registration) = &asked {
+                    out.push(Output::NoRoom(registration.target.id));
+                }
+                self.again.push((now.time.after(NO_ROOM_RETRY), asked));
             }
             (Asked::Register(registration), Err(Status::Busy)) => {
                 self.on_elsewhere(now, registration, out);

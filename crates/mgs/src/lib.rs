@@ -58,6 +58,8 @@ const TARGET_COUNT_MAX: usize = 8192;
 const FILESYSTEM_COUNT_MAX: usize = if cfg!(test) { 16 } else { 1024 };
 /// More than a server serves; an answer fits in a frame.
 const OWNERSHIPS_PER_REQUEST_MAX: usize = 1024;
+/// Targets without room of which it is known that this was said.
+const WITHOUT_ROOM_MAX: usize = 1024;
 /// All of a configuration fits in a row and in a frame; the bounds above would allow more.
 const CONFIG_BYTES_MAX: usize = store::VALUE_BYTES_MAX - 64;
 
@@ -112,6 +114,11 @@ pub enum MgsEvent {
         fsname: String,
         target: TargetId,
     },
+    /// There is no room for it. It asks again and again; this is said once, until the configuration has changed.
+    RegistrationWithoutRoom {
+        fsname: String,
+        target: TargetId,
+    },
     /// A later start of the target is known than what registers knows, which is an older copy.
     OutdatedRefused {
         fsname: String,
@@ -156,6 +163,8 @@ pub struct Mgs<M: MetaStore> {
     leases: Leases,
     owners: Owners,
     starts: Starts,
+    /// Targets that were refused for want of room, by file system.
+    without_room: BTreeSet<(String, TargetId)>,
     core_out: Vec<CoreOutput>,
 }
 
@@ -184,7 +193,20 @@ impl<M: MetaStore> Mgs<M> {
         let active_until = options.active_until;
         let (polls, core_out, changed_at) = (Polls::default(), Vec::new(), Transno::ZERO);
         let probes = Probes::default();
-        Ok(Mgs { core, active_until, configs, changed_at, polls, probes, leases, owners, starts, core_out })
+        let without_room = BTreeSet::new();
+        Ok(Mgs {
+            core,
+            active_until,
+            configs,
+            changed_at,
+            polls,
+            probes,
+            leases,
+            owners,
+            starts,
+            without_room,
+            core_out,
+        })
     }
 
     /// Whether nobody else can be the management server now.
@@ -418,7 +440,7 @@ impl<M: MetaStore> Mgs<M> {
             return self.refuse(now, token, Status::Invalid);
         }
         if self.configs.len() >= FILESYSTEM_COUNT_MAX && !self.configs.contains_key(fsname) {
-            return self.refuse(now, token, Status::NoSpace);
+            return self.refuse_without_room(now, token, fsname.clone(), target.id, out);
         }
         let Some(nids) = self.nids_to_ask(fsname, target).filter(|_| !claim.is_taken) else {
             return self.accept(now, registration, out);
@@ -470,6 +492,7 @@ impl<M: MetaStore> Mgs<M> {
                     out.push(Output::Event(MgsEvent::RegistrationRefused { fsname, target: id }));
                     return self.refuse(now, token, Status::Exists);
                 }
+                let here_count = target.nids.len();
                 keep_other_nodes(&mut target.nids, &known.nids);
                 if *known == target {
                     let batch = self.starts.note(&fsname, &target, &claim.starts);
@@ -479,16 +502,36 @@ impl<M: MetaStore> Mgs<M> {
                     };
                 }
                 *known = target.clone();
+                forget_other_nodes(&mut config, index, here_count);
             }
             Err(_) if config.targets.len() >= TARGET_COUNT_MAX => {
-                return self.refuse(now, token, Status::NoSpace);
+                return self.refuse_without_room(now, token, fsname, id, out);
             }
             Err(index) => config.targets.insert(index, target.clone()),
+        }
+        if !has_room(&config) {
+            return self.refuse_without_room(now, token, fsname, id, out);
         }
         let starts = self.starts.note(&fsname, &target, &claim.starts);
         if let Some(version) = self.change_with(now, token, config, starts, reply) {
             out.push(Output::Event(MgsEvent::Registered { fsname, target: id, version }));
         }
+    }
+
+    fn refuse_without_room(
+        &mut self,
+        now: Now,
+        token: Token,
+        fsname: String,
+        target: TargetId,
+        out: &mut Vec<Output>,
+    ) {
+        let is_said =
+            self.without_room.len() < WITHOUT_ROOM_MAX && self.without_room.insert((fsname.clone(), target));
+        if is_said {
+            out.push(Output::Event(MgsEvent::RegistrationWithoutRoom { fsname, target }));
+        }
+        self.refuse(now, token, Status::NoSpace);
     }
 
     /// Who waits for the target need not go on looking for it. (Those of another file system take no notice.)
@@ -573,11 +616,11 @@ impl<M: MetaStore> Mgs<M> {
         reply: fn(ClusterConfig) -> MgsReply,
     ) -> Option<u64> {
         config.version += 1;
-        let row = encode(&config);
-        if row.len() > CONFIG_BYTES_MAX {
+        if !has_room(&config) {
             self.refuse(now, token, Status::NoSpace);
             return None;
         }
+        let row = encode(&config);
         batch.put(CONFIGS, config.fsname.as_bytes(), &row);
         let reply = Reply::Mgs(reply(config.clone()));
         let core_out = &mut self.core_out;
@@ -585,6 +628,7 @@ impl<M: MetaStore> Mgs<M> {
         self.changed_at = self.core.last_transno();
         let version = config.version;
         let fsname = config.fsname.clone();
+        self.without_room.retain(|(refused, _)| *refused != fsname);
         self.configs.insert(fsname.clone(), config);
         let due = self.polls.take_those(|poll| poll.fsname == fsname && poll.known_version != version);
         self.answer_polls(now, due);
@@ -608,6 +652,22 @@ fn keep_other_nodes(nids: &mut Vec<String>, before: &[String]) {
     let hosts: BTreeSet<String> = nids.iter().map(host).collect();
     nids.extend(before.iter().filter(|nid| !hosts.contains(&host(nid))).cloned());
     nids.truncate(NID_COUNT_MAX);
+}
+
+/// Where a target was before is worth less than where it is: what leaves no room for that goes, from the end. `here_count`: addresses where
+/// it is.
+fn forget_other_nodes(config: &mut ClusterConfig, index: usize, here_count: usize) {
+    while !has_room(config) {
+        let Some(target) = config.targets.get_mut(index).filter(|target| target.nids.len() > here_count)
+        else {
+            return;
+        };
+        target.nids.pop();
+    }
+}
+
+fn has_room(config: &ClusterConfig) -> bool {
+    encode(config).len() <= CONFIG_BYTES_MAX
 }
 
 /// Letters, digits, `-` and `_`.

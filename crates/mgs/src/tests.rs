@@ -272,6 +272,55 @@ fn a_target_keeps_the_addresses_of_its_other_nodes() {
     assert_eq!(register(&["a:7", "a-ib:7"]), "a:7 a-ib:7 b:1");
 }
 
+/// Fills the configuration of a file system with parameters, until there is no room for another target.
+fn fill(world: &mut World, fsname: &str) {
+    let mut count = 0;
+    for byte_count in [4096, 256, 16, 1] {
+        let mut set = || {
+            count += 1;
+            let (path, value) = (format!("p{count}"), Some("x".repeat(byte_count)));
+            world.ask(MgsRequest::SetParam { fsname: fsname.into(), path, value }, Kind::Modifying)
+        };
+        while set().is_ok() {}
+    }
+}
+
+/// It would ask for ever, and nobody would know why it is not found.
+#[test]
+fn a_target_for_which_there_is_no_room_is_told_of_once() {
+    let mut world = world();
+    world.register("a", TargetId::ost(0), 1).unwrap();
+    fill(&mut world, "a");
+    world.events.clear();
+    for _ in 0..3 {
+        assert_eq!(world.register("a", TargetId::ost(1), 2), Err(Status::NoSpace));
+    }
+    let refused = MgsEvent::RegistrationWithoutRoom { fsname: "a".into(), target: TargetId::ost(1) };
+    let count = |world: &World| world.events.iter().filter(|event| **event == refused).count();
+    assert_eq!(count(&world), 1);
+    let free = MgsRequest::SetParam { fsname: "a".into(), path: "p1".into(), value: None };
+    world.ask(free, Kind::Modifying).unwrap();
+    world.register("a", TargetId::ost(1), 2).unwrap();
+    fill(&mut world, "a");
+    assert_eq!(world.register("a", TargetId::ost(2), 3), Err(Status::NoSpace));
+    assert_eq!(count(&world), 1);
+}
+
+/// Clients would look for it where it was.
+#[test]
+fn in_a_full_configuration_a_target_that_was_taken_over_is_where_it_is() {
+    let mut world = world();
+    let register = |world: &mut World, nid: &str| {
+        let target = TargetConfig { id: TargetId::ost(0), uuid: 1, nids: vec![nid.into()], is_active: true };
+        let claim = wire::Claim::default();
+        world.ask(MgsRequest::Register { fsname: "a".into(), target, claim }, Kind::Modifying).unwrap();
+        world.mgs.config("a").unwrap().targets[0].nids.clone()
+    };
+    assert_eq!(register(&mut world, "first:7988"), ["first:7988"]);
+    fill(&mut world, "a");
+    assert_eq!(register(&mut world, "other:7988"), ["other:7988"]);
+}
+
 impl World {
     fn change_pool(&mut self, name: &str, change: PoolChange) -> Result<MgsReply, Status> {
         let name = name.parse().unwrap();

@@ -297,6 +297,7 @@ impl Node {
             alert: self
                 .barred(target)
                 .or_else(|| target.trouble())
+                .or_else(|| self.without_room(target.id))
                 .or_else(|| failover.and_then(|failover| failover.held())),
             unserved: target.damage(),
             unheard: target.unheard_peers(),

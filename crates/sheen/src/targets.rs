@@ -818,6 +818,13 @@ fn log_mgs_event(target: TargetId, event: &MgsEvent) {
         MgsEvent::RegistrationRefused { fsname, target } => {
             tracing::warn!(fsname, %target, "refused: another target has this index");
         }
+        MgsEvent::RegistrationWithoutRoom { fsname, target } => {
+            tracing::error!(
+                fsname,
+                %target,
+                "refused: there is no room for it, and nobody finds it: take parameters (lctl set_param -P -d) or pools away"
+            );
+        }
         MgsEvent::OutdatedRefused { fsname, target, known } => {
             tracing::warn!(fsname, %target, "refused: an older copy, which knows nothing of {known}");
         }

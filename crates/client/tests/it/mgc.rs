@@ -23,6 +23,7 @@ struct Process {
     elsewhere: Vec<bool>,
     /// Who is asked whether he serves a target says that he does.
     is_served_elsewhere: bool,
+    no_room_count: usize,
     unheard_count: usize,
     changed: Vec<(u64, Result<u64, Status>)>,
     /// Of the last configuration.
@@ -46,6 +47,7 @@ impl Process {
             registered: 0,
             elsewhere: Vec::new(),
             is_served_elsewhere: false,
+            no_room_count: 0,
             unheard_count: 0,
             changed: Vec::new(),
             params: Vec::new(),
@@ -67,6 +69,7 @@ impl Process {
                     self.is_lost = self.follows;
                 }
                 Output::Registered { .. } => self.registered += 1,
+                Output::NoRoom(_) => self.no_room_count += 1,
                 Output::Elsewhere { is_for_good, .. } => self.elsewhere.push(is_for_good),
                 Output::Config(config) => self.params = config.params,
                 Output::Changed { id, result } => self.changed.push((id, result)),
@@ -256,6 +259,36 @@ fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
     process.is_cut_off = false;
     process.pass(Duration::from_secs(30));
     assert_eq!(process.changed[1..], [(6, Err(Status::Evicted))]);
+}
+
+/// Whoever serves it is to know why nobody finds it.
+#[test]
+fn a_target_for_which_there_is_no_room_says_so_and_asks_until_there_is_some() {
+    let mut process = Process::new();
+    process.input(Input::Register(target(TargetId::ost(0)).into()));
+    process.input(Input::Start);
+    process.pass(Duration::from_secs(1));
+    let mut count = 0;
+    let mut set = |process: &mut Process, name: u64, value: String| {
+        count += 1;
+        let (fsname, path) = ("test".to_owned(), format!("p{name}"));
+        let request = MgsRequest::SetParam { fsname, path, value: Some(value) };
+        process.input(Input::Change { id: count, request });
+        process.pass(Duration::from_millis(200));
+        matches!(process.changed.last(), Some((_, Ok(_))))
+    };
+    let mut names = 1..;
+    for byte_count in [4096, 256, 16, 1] {
+        while names.next().is_some_and(|name| set(&mut process, name, "x".repeat(byte_count))) {}
+    }
+    process.registered = 0;
+    process.input(Input::Register(target(TargetId::ost(1)).into()));
+    process.pass(Duration::from_secs(60));
+    assert_eq!(process.registered, 0);
+    assert!((2..10).contains(&process.no_room_count), "{}", process.no_room_count);
+    assert!(set(&mut process, 1, String::new()), "a value that is empty is none");
+    process.pass(Duration::from_secs(30));
+    assert_eq!(process.registered, 1);
 }
 
 /// A process with a copy of OST0, which another one has registered elsewhere.

@@ -78,6 +78,8 @@ pub(super) struct Known {
     registered: BTreeSet<TargetId>,
     /// Targets of this process that another one serves.
     elsewhere: BTreeMap<TargetId, Elsewhere>,
+    /// For which the management server has no room.
+    without_room: BTreeSet<TargetId>,
     pub(super) refused: Option<String>,
     /// How often it has said that it does not know the file system.
     unknown_count: usize,
@@ -221,6 +223,11 @@ impl Node {
                 tracing::info!(%target, "registered");
                 self.on_registered(target, is_confirmed);
             }
+            Output::NoRoom(target) => {
+                if lock(&self.known).without_room.insert(target) {
+                    tracing::error!("{}", without_room(target));
+                }
+            }
             Output::Elsewhere { target, is_for_good } => self.on_elsewhere(target, is_for_good),
             Output::Outdated { target, known } => self.on_outdated(target, known),
             Output::Refused { target, status } => {
@@ -287,6 +294,7 @@ impl Node {
         let (is_new, was_elsewhere, newest) = {
             let mut known = lock(&self.known);
             let was_elsewhere = known.elsewhere.remove(&registered).is_some();
+            known.without_room.remove(&registered);
             (known.registered.insert(registered), was_elsewhere, known.newest.clone())
         };
         if let Some(target) = self.targets.iter().find(|target| target.id == registered) {
@@ -335,6 +343,11 @@ impl Node {
             .or_else(|| lock(&self.known).elsewhere.get(&target.id).map(|elsewhere| elsewhere.text.clone()))
     }
 
+    /// Why nobody finds a target that the management server does not take.
+    pub(super) fn without_room(&self, target: TargetId) -> Option<String> {
+        lock(&self.known).without_room.contains(&target).then(|| without_room(target))
+    }
+
     /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
     /// trying while they are served.
     pub(super) fn wait_registered(&self, wanted: &[TargetId]) -> Result<()> {
@@ -352,7 +365,7 @@ impl Node {
         if let Some(refused) = &known.refused {
             bail!("{refused}");
         }
-        if !is_done(&known) {
+        if !is_done(&known) && known.without_room.is_empty() {
             tracing::info!("serves its targets without the management server");
         }
         let all = known.config.iter().flat_map(|config| &config.targets);
@@ -556,6 +569,13 @@ impl Node {
         node.follow_config(fsname, Vec::new());
         node
     }
+}
+
+fn without_room(target: TargetId) -> String {
+    format!(
+        "the management server has no room for {target}, so that nobody finds it here: take parameters (lctl set_param -P -d) or pools \
+         away, or see that its device is not full; it is asked again"
+    )
 }
 
 /// What ends the waiting for a management server.
