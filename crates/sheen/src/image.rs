@@ -346,9 +346,17 @@ fn hold(arguments: &Mounted) -> Result<()> {
     let held = place::hold(&arguments.root)?;
     say::note(format_args!("{} is held", arguments.root.display()));
     let root = arguments.root.canonicalize().unwrap_or_else(|_| arguments.root.clone());
+    let shown = root.clone();
     thread::spawn(move || follow::follow(&root));
+    // Both go on until this process ends, and with it the lock.
+    thread::spawn(move || {
+        place::hold_on(&held);
+        say::note(format_args!(
+            "{} was removed while this node had lost its lock, as when it cannot reach the servers for a time; boot again",
+            shown.display()
+        ));
+    });
     sys::wait_for_end();
-    drop(held);
     Ok(())
 }
 

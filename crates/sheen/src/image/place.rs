@@ -29,6 +29,9 @@ const PROBE_PAUSE: Duration = Duration::from_millis(20);
 /// looked whether that lease has ended.
 const DEAD_NODE_TIMEOUT: Duration = base::limits::LEASE.saturating_mul(4);
 
+/// An eviction of the node's client drops its lock at both ends, and so does an MDT that was started again in its absence.
+const HOLD_PAUSE: Duration = Duration::from_secs(5);
+
 /// What is known of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
@@ -386,6 +389,24 @@ pub fn hold(version: &Path) -> Result<File> {
         bail!("{} was removed meanwhile; boot again", version.display());
     }
     Ok(file)
+}
+
+/// Takes the lock of `hold` again and again, and returns when the version is gone.
+pub fn hold_on(held: &File) {
+    loop {
+        thread::sleep(HOLD_PAUSE);
+        let is_gone = match held.try_lock_shared() {
+            // Somebody looks whether it is in use, or removes it.
+            Err(TryLockError::WouldBlock) => false,
+            Ok(()) => held.metadata().is_ok_and(|found| found.nlink() == 0),
+            Err(TryLockError::Error(error)) => {
+                matches!(error.raw_os_error(), Some(libc::ESTALE | libc::ENOENT))
+            }
+        };
+        if is_gone {
+            return;
+        }
+    }
 }
 
 /// All versions of all images in a directory, by name and from the newest on.

@@ -32,6 +32,7 @@ static CASES: &[Case] = &[
     Case { name: "an_image_in_use_is_not_removed", seconds: 120, run: in_use },
     Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 400, run: killed },
     Case { name: "cold_read_bench", seconds: 180, run: cold_read_bench },
+    Case { name: "a_node_that_was_thrown_out_holds_on", seconds: 120, run: holds_on },
     Case { name: "wrong_words_change_nothing", seconds: 120, run: refused },
 ];
 
@@ -109,6 +110,23 @@ impl Bench {
             Ok((stored["version"].as_u64().context("a version")?, flag("is_current")?, flag("is_in_use")?))
         };
         self.list()?.iter().map(of).collect()
+    }
+
+    /// MDTs throw all clients out, which come back.
+    fn evict_all(&self) -> Result<()> {
+        let evictions = || -> Result<u64> {
+            let counts = self.cluster.sheen(&["lctl", "get_param", "-n", "mdt.*.eviction_count"])?;
+            counts.lines().map(|line| line.trim().parse::<u64>().context("a count")).sum()
+        };
+        let before = evictions()?;
+        for client in self.cluster.sheen(&["lctl", "get_param", "-n", "llite.*.uuid"])?.lines() {
+            for mdt in ["MDT0000", "MDT0001"] {
+                // A client that an MDT has never heard of cannot be thrown out there.
+                let word = format!("mdt.*{mdt}.evict_client={client}");
+                self.cluster.try_sheen(&["lctl", "set_param", &word], LIMIT)?;
+            }
+        }
+        expect(evictions()? > before, "somebody was thrown out")
     }
 
     /// What a node has mounted as its root.
@@ -508,16 +526,7 @@ fn evicted(context: &Context) -> Result<()> {
         }
         let places = [root.point.join("usr/bin/sh"), root.point.join("etc/pages")];
         let before = places.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-        let evictions = || -> Result<u64> {
-            let counts = bench.cluster.sheen(&["lctl", "get_param", "-n", "mdt.*.eviction_count"])?;
-            counts.lines().map(|line| line.trim().parse::<u64>().context("a count")).sum()
-        };
-        let earlier = evictions()?;
-        // Whoever it is: all of them.
-        for client in bench.cluster.sheen(&["lctl", "get_param", "-n", "llite.*.uuid"])?.lines() {
-            bench.cluster.sheen(&["lctl", "set_param", &format!("mdt.*MDT0000.evict_client={client}")])?;
-        }
-        expect(evictions()? > earlier, "somebody was thrown out")?;
+        bench.evict_all()?;
         for (path, before) in places.iter().zip(before) {
             // The client hears of it with its next request or ping, and until then the kernel may say what it has.
             for _ in 0..20 {
@@ -648,6 +657,22 @@ fn in_use(context: &Context) -> Result<()> {
     drop(holder);
     // What was removed can be made again.
     bench.image("create", &["--from", &text(&bench.source)]).map(drop)
+}
+
+/// An eviction takes the lock of a node away at both ends. It takes it again.
+fn holds_on(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let node = bench.node("node1")?;
+    let holder = bench.hold(&node)?;
+    bench.evict_all()?;
+    wait_until(LIMIT, "the node holds its version again", || {
+        Ok(bench.versions()?.first().is_some_and(|(_, _, is_in_use)| *is_in_use))
+    })?;
+    bench.refused(&["remove", &text(&bench.image)], "is in use")?;
+    expect_eq(letter(&node.join("etc/pages"))?, b'0', "after it was refused")?;
+    holder.end()?;
+    bench.image("remove", &[]).map(drop)
 }
 
 fn killed(context: &Context) -> Result<()> {
