@@ -16,9 +16,9 @@ use crate::sys;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use copy::Copied;
-use place::{Image, Mark, Stored};
+use place::{Image, Lock, Mark, Stored};
 use std::fmt::Write;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -147,6 +147,7 @@ fn create(arguments: &Create) -> Result<()> {
     let lock = image.lock()?;
     image.clean()?;
     let mark = build((&image, &lock), &source, image.next_version()?)?;
+    lock.check()?;
     sys::rename(&image.building(), &image.current(), libc::RENAME_NOREPLACE)
         .with_context(|| format!("{} cannot get its name", image.current().display()))?;
     sync_name(&image)?;
@@ -169,8 +170,9 @@ fn update(arguments: &Update) -> Result<()> {
 }
 
 /// A new version beside the old one, which takes its name in one step.
-fn stage((image, lock): (&Image, &File), source: &Path, old: &Mark) -> Result<()> {
+fn stage((image, lock): (&Image, &Lock), source: &Path, old: &Mark) -> Result<()> {
     let mark = build((image, lock), source, old.version.saturating_add(1))?;
+    lock.check()?;
     sys::rename(&image.building(), &image.current(), libc::RENAME_EXCHANGE)
         .with_context(|| format!("{} cannot be switched", image.current().display()))?;
     image.clean()?;
@@ -186,14 +188,14 @@ fn sync_name(image: &Image) -> Result<()> {
     })
 }
 
-fn in_place((image, lock): (&Image, &File), source: &Path, old: &Mark, checksum: bool) -> Result<()> {
+fn in_place((image, lock): (&Image, &Lock), source: &Path, old: &Mark, checksum: bool) -> Result<()> {
     let begun = Mark { is_changing: true, changing_seconds: 0, ..old.clone() };
     place::write_mark(&image.current(), &begun)?;
     let copied = thread::scope(|scope| {
         // Dropped when the copy has ended, also when it has failed.
         let (_copying, is_over) = mpsc::channel::<()>();
-        scope.spawn(move || tell_that_it_goes_on(image, begun, &is_over));
-        copy::copy(source, &image.current(), (&image.name, lock), checksum)
+        scope.spawn(move || tell_that_it_goes_on((image, lock), begun, &is_over));
+        copy::copy(source, &image.current(), (&image.name, &lock.file), checksum)
     });
     let copied = copied.with_context(|| {
         format!(
@@ -202,36 +204,40 @@ fn in_place((image, lock): (&Image, &File), source: &Path, old: &Mark, checksum:
         )
     })?;
     let mark = mark_of(old.version.saturating_add(1), &copied);
+    lock.check()?;
     place::write_mark(&image.current(), &mark)?;
     status::sync(&image.current())?;
     say::outcome(&made_line(image, &mark, "is updated in place"))
 }
 
 /// Whenever an update in place has run for twice as long as it last said. Returns when the other end of the channel is dropped.
-fn tell_that_it_goes_on(image: &Image, mut mark: Mark, is_over: &mpsc::Receiver<()>) {
+fn tell_that_it_goes_on((image, lock): (&Image, &Lock), mut mark: Mark, is_over: &mpsc::Receiver<()>) {
     let mut wait_seconds = 1;
     while is_over.recv_timeout(Duration::from_secs(wait_seconds)) == Err(mpsc::RecvTimeoutError::Timeout) {
         mark.changing_seconds += wait_seconds;
         wait_seconds = mark.changing_seconds;
         // Who does not hear it forgets less often.
-        let _ = place::write_mark(&image.current(), &mark);
+        let _ = lock.check().and_then(|()| place::write_mark(&image.current(), &mark));
     }
 }
 
 /// Everything of a new version, durable, under the name that no node boots from. Nothing is left of it when it fails.
-fn build((image, lock): (&Image, &File), source: &Path, version: u64) -> Result<Mark> {
+fn build((image, lock): (&Image, &Lock), source: &Path, version: u64) -> Result<Mark> {
     let target = image.building();
     let build = || -> Result<Mark> {
         fs::create_dir(&target).with_context(|| format!("cannot make {}", target.display()))?;
-        let copied = copy::copy(source, &target, (&image.name, lock), false)?;
+        let copied = copy::copy(source, &target, (&image.name, &lock.file), false)?;
+        lock.check()?;
         let mark = mark_of(version, &copied);
         place::write_mark(&target, &mark)?;
         status::sync(&target)?;
         Ok(mark)
     };
     build().inspect_err(|_| {
-        // Nobody boots from it, and the next command would remove it.
-        let _ = fs::remove_dir_all(&target);
+        // Nobody boots from it, and the next command would remove it. Without the lock it is another command's by now.
+        if lock.check().is_ok() {
+            let _ = fs::remove_dir_all(&target);
+        }
     })
 }
 

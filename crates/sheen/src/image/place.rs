@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The directory in a version that is ours; no copy touches it.
 pub const OWN: &str = ".sheen";
@@ -67,6 +67,33 @@ pub struct Stored {
 pub struct Image {
     parent: PathBuf,
     pub name: String,
+}
+
+/// The one command that changes an image.
+#[derive(Debug)]
+pub struct Lock {
+    pub file: File,
+    path: PathBuf,
+    /// The time of change that the file was given with the lock, at which no other command has it.
+    since: Option<SystemTime>,
+}
+
+impl Lock {
+    /// To be asked before what cannot be taken back. A client that was evicted has lost its locks without anybody being told.
+    ///
+    /// # Errors
+    /// Another command has changed the image since, or is at it.
+    pub fn check(&self) -> Result<()> {
+        let is_locked = self.file.try_lock().is_ok();
+        let since = self.path.metadata().and_then(|found| found.modified()).ok();
+        if !is_locked || since.is_none() || since != self.since {
+            bail!(
+                "{} was lost, as when this machine cannot reach the servers for a time, and another command may have changed the image; see sheen image list",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
 }
 
 impl Image {
@@ -141,7 +168,7 @@ impl Image {
     ///
     /// # Errors
     /// One is at it.
-    pub fn lock(&self) -> Result<File> {
+    pub fn lock(&self) -> Result<Lock> {
         let path = self.hidden("lock");
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         let file = file.with_context(|| format!("cannot make {}", path.display()))?;
@@ -155,7 +182,12 @@ impl Image {
             locked = file.try_lock();
         }
         match locked {
-            Ok(()) => Ok(file),
+            Ok(()) => {
+                // Who may not set it (the file is another user's) goes by the time that is there.
+                let _ = file.set_modified(SystemTime::now());
+                let since = file.metadata().and_then(|found| found.modified()).ok();
+                Ok(Lock { file, path, since })
+            }
             Err(TryLockError::WouldBlock) => {
                 bail!("another command changes the image {} at this moment; wait for it", self.name)
             }

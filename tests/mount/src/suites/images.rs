@@ -33,6 +33,7 @@ static CASES: &[Case] = &[
     Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 400, run: killed },
     Case { name: "cold_read_bench", seconds: 180, run: cold_read_bench },
     Case { name: "a_node_that_was_thrown_out_holds_on", seconds: 120, run: holds_on },
+    Case { name: "a_command_that_was_thrown_out_changes_no_more", seconds: 240, run: lost_lock },
     Case { name: "wrong_words_change_nothing", seconds: 120, run: refused },
 ];
 
@@ -418,23 +419,12 @@ fn long_update(context: &Context) -> Result<()> {
     let through = root.point.join("etc/pages");
     expect_eq(letter(&through)?, b'0', "before")?;
 
-    // An rsync that has copied everything and does not end.
-    let (programs, gate) = (context.work.join("programs"), context.work.join("gate"));
-    fs::create_dir(&programs)?;
-    write(&gate, b"")?;
-    let found = Command::new("sh").args(["-c", "command -v rsync"]).output()?;
-    let real = String::from_utf8(found.stdout)?;
-    let (real, shut) = (real.trim(), text(&gate));
-    let script = format!(
-        "#!/bin/sh\n'{real}' \"$@\"\nstatus=$?\nwhile [ -e '{shut}' ]; do sleep 0.05; done\nexit $status\n"
-    );
-    write(&programs.join("rsync"), script.as_bytes())?;
-    fs::set_permissions(programs.join("rsync"), fs::Permissions::from_mode(0o755))?;
+    let gate = Gate::new(&context.work)?;
     write(&bench.source.join("aside"), &pages(b'1'))?;
     fs::rename(bench.source.join("aside"), bench.source.join("etc/pages"))?;
     let mut command = bench.cluster.command();
     command.args(["image", "update", &text(&bench.image), "--checksum", "--from"]).arg(&bench.source);
-    command.env("PATH", format!("{}:{}", text(&programs), std::env::var("PATH")?));
+    command.env("PATH", &gate.path);
     let mut update = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let seconds = || -> Result<Option<u64>> {
         Ok(bench.list()?.first().and_then(|image| image["changing_seconds"].as_u64()))
@@ -446,7 +436,7 @@ fn long_update(context: &Context) -> Result<()> {
         expect_eq(bench.list()?.first().map(|image| image["is_changing"] == true), Some(true), "it runs")
     };
     let followed = followed();
-    fs::remove_file(&gate)?;
+    gate.open()?;
     let ended = update.wait()?;
     followed?;
     expect(ended.success(), &format!("the update: {ended}"))?;
@@ -673,6 +663,88 @@ fn holds_on(context: &Context) -> Result<()> {
     expect_eq(letter(&node.join("etc/pages"))?, b'0', "after it was refused")?;
     holder.end()?;
     bench.image("remove", &[]).map(drop)
+}
+
+/// An rsync that has copied everything and does not end before its gate is gone; with a word beside the gate it fails then.
+struct Gate {
+    path: String,
+    gate: PathBuf,
+}
+
+impl Gate {
+    fn new(home: &Path) -> Result<Gate> {
+        let (programs, gate) = (home.join("programs"), home.join("gate"));
+        fs::create_dir_all(&programs)?;
+        write(&gate, b"")?;
+        let found = Command::new("sh").args(["-c", "command -v rsync"]).output()?;
+        let real = String::from_utf8(found.stdout)?;
+        let (real, shut) = (real.trim(), text(&gate));
+        let script = format!(
+            "#!/bin/sh\n'{real}' \"$@\"\nstatus=$?\nwhile [ -e '{shut}' ]; do sleep 0.05; done\n\
+            [ ! -e '{shut}.fails' ] || exit 1\nexit $status\n"
+        );
+        write(&programs.join("rsync"), script.as_bytes())?;
+        fs::set_permissions(programs.join("rsync"), fs::Permissions::from_mode(0o755))?;
+        Ok(Gate { path: format!("{}:{}", text(&programs), std::env::var("PATH")?), gate })
+    }
+
+    fn fail(&self) -> Result<()> {
+        write(&PathBuf::from(format!("{}.fails", text(&self.gate))), b"")?;
+        self.open()
+    }
+
+    fn open(&self) -> Result<()> {
+        Ok(fs::remove_file(&self.gate)?)
+    }
+}
+
+/// Its lock went with its client's, and the next command is at work already, or was, when it wants to go on.
+fn lost_lock(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let half = bench.images.join(".node.new/etc/pages");
+    // A command whose copy has made the file as it is now.
+    let begin = |gate: &Gate, page: u8| -> Result<Holder> {
+        write(&bench.source.join("etc/pages"), &pages(page))?;
+        let mut command = bench.cluster.command();
+        command.args(["image", "update", &text(&bench.image), "--staged", "--from"]).arg(&bench.source);
+        command.env("PATH", &gate.path).stdout(Stdio::null()).stderr(Stdio::piped());
+        let begun = Holder(command.spawn()?);
+        wait_until(LIMIT, "the copy", || Ok(letter(&half).is_ok_and(|letter| letter == page)))?;
+        Ok(begun)
+    };
+    let end = |mut command: Holder| -> Result<(bool, String)> {
+        let mut said = String::new();
+        command.0.stderr.take().context("its words")?.read_to_string(&mut said)?;
+        Ok((command.0.wait()?.success(), said))
+    };
+    let gates = ["one", "two", "three"].map(|name| Gate::new(&context.work.join(name)));
+    let [one, two, three] = gates;
+    let (one, two, three) = (one?, two?, three?);
+
+    let first = begin(&one, b'1')?;
+    bench.evict_all()?;
+    let second = begin(&two, b'2')?;
+    one.fail()?;
+    let (is_done, said) = end(first)?;
+    expect(!is_done && said.contains("cannot copy"), &said)?;
+    expect_eq(letter(&half)?, b'2', "what the second command makes")?;
+    two.open()?;
+    let (is_done, said) = end(second)?;
+    expect(is_done, &said)?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'2', "of the second command")?;
+
+    let third = begin(&three, b'3')?;
+    bench.evict_all()?;
+    write(&bench.source.join("etc/pages"), &pages(b'4'))?;
+    bench.update_when_free(&["--staged"])?;
+    three.open()?;
+    let (is_done, said) = end(third)?;
+    expect(!is_done && said.contains("was lost") && said.lines().count() == 1, &said)?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'4', "of the last command")?;
+    let versions = [(3, true, false), (2, false, false), (1, false, false)];
+    expect_eq(bench.versions()?, versions, "versions")?;
+    expect_eq(names(&bench.images)?, [".node.1", ".node.2", ".node.lock", "node"], "in the directory")
 }
 
 fn killed(context: &Context) -> Result<()> {

@@ -129,3 +129,19 @@ fn an_image_that_is_made_anew_counts_from_what_is_left_of_it() {
     fs::create_dir(image.old(12)).expect("one without a mark");
     assert_eq!(image.next_version().expect("read"), 13);
 }
+
+/// As a client is thrown out, its locks are gone, and it hears of that later.
+#[test]
+fn a_lock_that_another_command_has_had_since_is_lost() {
+    let home = tempfile::tempdir().expect("a directory");
+    let image = image(home.path());
+    let lock = image.lock().expect("locked");
+    lock.check().expect("nobody else had it");
+    lock.file.unlock().expect("unlocked");
+    lock.check().expect("nobody else had it");
+    lock.file.unlock().expect("unlocked");
+    let other = image.lock().expect("it is free");
+    assert!(lock.check().is_err(), "another command is at it");
+    drop(other);
+    assert!(lock.check().is_err(), "another command was at it");
+}
