@@ -40,6 +40,10 @@ fn power_off(bed: &Bed) -> Result<()> {
     let words = "loglevel=7 systemd.log_level=debug systemd.log_target=kmsg printk.devkmsg=on";
     let mut node = bed.boot_with("off", words, &Extras::default())?;
     node.log_in(bed.limit())?;
+    // Whatever becomes of the units of the image.
+    node.ask("systemctl stop sheen-image.service", bed.limit())?;
+    let images = bed.servers.list_images()?;
+    ensure!(images.contains(" in use "), "nothing holds the image: {images}");
     node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit())?;
     node.type_line("systemctl poweroff")?;
     for dir in ["/usr/share", "/srv"] {

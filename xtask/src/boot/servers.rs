@@ -126,6 +126,11 @@ impl Servers {
         succeed(command.arg("--from").arg(from).args(arguments), LIMIT).map(drop)
     }
 
+    /// What `sheen image list` says of all images.
+    pub fn list_images(&self) -> Result<String> {
+        succeed(self.command().args(["image", "list"]).arg(self.mount().join("images")), LIMIT)
+    }
+
     /// Requests that the MDT and the OSTs have executed since they were started.
     pub fn request_counts(&self) -> Result<RequestCounts> {
         let count = |name: &str, unit_of_requests: &str| -> Result<u64> {

@@ -6,7 +6,8 @@ use super::*;
 const PROGRAMS: &[(&str, &str)] = &[
     (
         "chroot",
-        "echo client >>said; cp place/client/etc/resolv.conf names; [ -e servers ] && echo x place/image >>mounts",
+        "case $* in *'image hold'*) echo \"$*\" >>held; exit ;; */.make*) exit 1 ;; esac
+        echo client >>said; cp place/client/etc/resolv.conf names; [ -e servers ] && echo x place/image >>mounts",
     ),
     (
         "mount.util-linux",
@@ -24,6 +25,8 @@ log_begin_msg() { :; }
 log_end_msg() { :; }
 log_failure_msg() { echo "$*" >>said; }
 log_warning_msg() { log_failure_msg "$*"; }
+# A part of a script alone.
+[ -z "$PART" ] || { eval "$PART"; exit; }
 configure_networking()
 {
 	[ ! -e net-eth0.conf ] || return 0
@@ -42,10 +45,11 @@ panic()
 	esac
 }
 mountroot
+wait
 "#;
 
-/// Runs the script of the initramfs in a directory: what was said, and the names that the client had last.
-fn attempts(dir: &Path) -> (String, String) {
+/// Runs the script of the initramfs in a directory, or only a part of it.
+fn run(dir: &Path, part: &str) {
     let mut script = fs::read_to_string(workspace::root().unwrap().join("packaging/initramfs/boot")).unwrap();
     for (from, to) in [
         ("sheen_place=/run/initramfs/sheen", "sheen_place=place"),
@@ -74,17 +78,20 @@ fn attempts(dir: &Path) -> (String, String) {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let path = format!("{}/bin:{}", dir.display(), std::env::var("PATH").unwrap());
-    let ended = Command::new("sh").arg("script").current_dir(dir).env("PATH", path).output().unwrap();
+    let mut command = Command::new("sh");
+    command.arg("script").current_dir(dir).env("PATH", path).env("PART", part);
+    let ended = command.output().unwrap();
     let said = fs::read_to_string(dir.join("said")).unwrap();
     assert!(ended.status.success(), "{said}{}", String::from_utf8_lossy(&ended.stderr));
-    (said, fs::read_to_string(dir.join("names")).unwrap())
 }
 
 /// Whoever leaves the shell has done something about it: about the network, about names, or about the servers.
 #[test]
 fn each_attempt_of_a_node_asks_for_the_network_anew_and_mounts_what_is_not_there_yet() {
     let dir = tempfile::tempdir().unwrap();
-    let (said, names) = attempts(dir.path());
+    run(dir.path(), "");
+    let [said, names, held] =
+        ["said", "names", "held"].map(|name| fs::read_to_string(dir.path().join(name)).unwrap());
     let lines: Vec<&str> = said.lines().collect();
     let image = "sheen: the image 10.0.2.2@tcp:/fs/images/node cannot be mounted; the reason stands above";
     let wanted = [
@@ -99,4 +106,6 @@ fn each_attempt_of_a_node_asks_for_the_network_anew_and_mounts_what_is_not_there
     ];
     assert_eq!(lines, wanted);
     assert_eq!(names, "nameserver 10.9.9.9\nnameserver 10.0.2.3\n");
+    // From the mount on, once, and by the client's own program: nothing of the image is needed for it.
+    assert_eq!(held, "place/client /bin/sheen image hold place/image\n");
 }
