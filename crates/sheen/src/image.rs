@@ -204,6 +204,8 @@ fn in_place((image, lock): (&Image, &Lock), source: &Path, old: &Mark, checksum:
         )
     })?;
     let mark = mark_of(old.version.saturating_add(1), &copied);
+    // All files first: until they are durable, a loss of power leaves an update that was broken off.
+    status::sync(&image.current())?;
     lock.check()?;
     place::write_mark(&image.current(), &mark)?;
     status::sync(&image.current())?;
@@ -310,6 +312,12 @@ fn line_of(stored: &Stored) -> String {
     let use_word = if stored.is_in_use { "in use" } else { "unused" };
     let age = if stored.is_current { "current" } else { "old" };
     let Stored { name, mark: Mark { version, file_count, total_bytes, is_changing, .. }, .. } = stored;
+    if stored.is_damaged {
+        let version = if stored.is_current { "?".to_owned() } else { version.to_string() };
+        return format!(
+            "{name:<20} version {version:<4} {age:<8} {use_word:<7} damaged: remove it, and make it anew"
+        );
+    }
     let unfinished = if *is_changing { ", an update in place is at it or was broken off" } else { "" };
     format!(
         "{name:<20} version {version:<4} {age:<8} {use_word:<7} {file_count:>9} files {total_bytes:>14} bytes{unfinished}"
@@ -324,10 +332,11 @@ fn remove(arguments: &Remove) -> Result<()> {
     let chosen: Vec<_> = match arguments.version {
         None => versions,
         Some(version) => {
-            if image.mark()?.version == version {
+            let is_it = |stored: &Stored| stored.mark.version == version;
+            if versions.iter().any(|stored| stored.is_current && !stored.is_damaged && is_it(stored)) {
                 bail!("version {version} is the current one; without --version the whole image is removed");
             }
-            versions.into_iter().filter(|stored| stored.mark.version == version).collect()
+            versions.into_iter().filter(|stored| !stored.is_current && is_it(stored)).collect()
         }
     };
     if chosen.is_empty() {

@@ -19,7 +19,7 @@ const LEFT_ALONE: &str = "/run/initramfs";
 /// # Errors
 /// It is not an image that is mounted there, or stays mounted elsewhere.
 pub fn detach(root: &Path) -> Result<()> {
-    place::read_mark(root)?;
+    place::check_version(root)?;
     let root = root.canonicalize().with_context(|| format!("cannot read {}", root.display()))?;
     let Some(mounted) = mount_table::mounted_on(&root).filter(Mounted::is_sheen) else {
         bail!("{} is no mount point of SheenFS", root.display());

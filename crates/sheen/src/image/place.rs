@@ -6,10 +6,12 @@
 
 use crate::health;
 use crate::mount_table::{self, Mounted};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -56,6 +58,8 @@ pub struct Stored {
     pub name: String,
     #[serde(flatten)]
     pub mark: Mark,
+    /// Nobody can say what it is: its mark is torn. All else that is known of it is its number, and of the current one not even that.
+    pub is_damaged: bool,
     pub is_current: bool,
     pub is_in_use: bool,
     #[serde(with = "crate::path_words")]
@@ -248,8 +252,7 @@ impl Image {
             let hidden = file_name
                 .to_str()
                 .filter(|name| matches!(name_of(name), Some((name, false)) if name == self.name));
-            let version = hidden.and_then(|name| name.rsplit_once('.')?.1.parse().ok());
-            last = last.max(version.unwrap_or(0));
+            last = last.max(hidden.map_or(0, |_| version_of(&file_name)));
         }
         Ok(last.saturating_add(1))
     }
@@ -279,7 +282,8 @@ impl Image {
         // Left behind half removed, it must not be taken for the version that was current before.
         mark.version = u64::MAX;
         fs::rename(&stored.path, &going)
-            .and_then(|()| store_mark(&going, &mark))
+            .and_then(|()| write_aside(&going, &mark).map(drop))
+            .and_then(|()| install_mark(&going))
             .and_then(|()| fs::remove_dir_all(&going))
             .with_context(|| format!("{} cannot be removed", stored.path.display()))
     }
@@ -321,40 +325,82 @@ pub fn mark_id(version: &Path) -> io::Result<(u64, i64, i64)> {
     Ok((found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
-/// # Errors
-/// It is no version of an image, cannot be read, or its mark is damaged.
-pub fn read_mark(version: &Path) -> Result<Mark> {
+/// A directory as a version of an image.
+enum Found {
+    Whole(Mark),
+    /// It was one, and its mark cannot be understood.
+    Damaged,
+    NoVersion,
+}
+
+fn find_mark(version: &Path) -> Result<Found> {
     let path = version.join(OWN).join(MARK);
     let is_small = |file: &fs::Metadata| file.is_file() && file.len() <= MARK_BYTES_MAX;
     match path.symlink_metadata() {
         Ok(found) if is_small(&found) => {}
-        Ok(_) => bail!("{} is damaged; make the image anew", path.display()),
+        Ok(_) => return Ok(Found::Damaged),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            bail!("{} is no image: sheen image create makes one", version.display())
+            return Ok(Found::NoVersion);
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
     let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_slice(&text)
-        .ok()
-        .with_context(|| format!("{} is damaged; make the image anew", path.display()))
+    Ok(serde_json::from_slice(&text).map_or(Found::Damaged, Found::Whole))
+}
+
+fn no_image(version: &Path) -> anyhow::Error {
+    anyhow!("{} is no image: sheen image create makes one", version.display())
+}
+
+/// # Errors
+/// It is no version of an image, cannot be read, or its mark is damaged.
+pub fn read_mark(version: &Path) -> Result<Mark> {
+    match find_mark(version)? {
+        Found::Whole(mark) => Ok(mark),
+        Found::Damaged => {
+            let path = version.join(OWN).join(MARK);
+            bail!("{} is damaged; remove the image (sheen image remove) and make it anew", path.display())
+        }
+        Found::NoVersion => Err(no_image(version)),
+    }
+}
+
+/// For a node, which needs no more of the mark than that it is there.
+///
+/// # Errors
+/// It is no version of an image, or cannot be read.
+pub fn check_version(version: &Path) -> Result<()> {
+    match find_mark(version)? {
+        Found::Whole(_) | Found::Damaged => Ok(()),
+        Found::NoVersion => Err(no_image(version)),
+    }
 }
 
 /// # Errors
 /// It cannot be written.
 pub fn write_mark(version: &Path, mark: &Mark) -> Result<()> {
     let hold = version.join(OWN).join(HOLD);
-    store_mark(version, mark)
+    // Its bytes first: the name is the MDT's to keep, and they are an OST's, which may lose power before they are durable.
+    write_aside(version, mark)
+        .and_then(|aside| aside.sync_all())
+        .and_then(|()| install_mark(version))
         .and_then(|()| File::options().create(true).truncate(false).write(true).open(&hold).map(drop))
         .with_context(|| format!("cannot write into {}", version.join(OWN).display()))
 }
 
-fn store_mark(version: &Path, mark: &Mark) -> io::Result<()> {
-    let own = version.join(OWN);
-    fs::create_dir_all(&own)?;
-    let aside = own.join(format!("{MARK}.new"));
-    fs::write(&aside, serde_json::to_vec(mark)?)?;
-    fs::rename(&aside, own.join(MARK))
+fn aside(version: &Path) -> PathBuf {
+    version.join(OWN).join(format!("{MARK}.new"))
+}
+
+fn write_aside(version: &Path, mark: &Mark) -> io::Result<File> {
+    fs::create_dir_all(version.join(OWN))?;
+    let mut file = File::create(aside(version))?;
+    file.write_all(&serde_json::to_vec(mark)?)?;
+    Ok(file)
+}
+
+fn install_mark(version: &Path) -> io::Result<()> {
+    fs::rename(aside(version), version.join(OWN).join(MARK))
 }
 
 enum Use {
@@ -411,7 +457,7 @@ fn wait_unused(version: &Path, patience: Duration) -> Result<Use> {
 /// # Errors
 /// It is no version of an image, or was removed while this waited.
 pub fn hold(version: &Path) -> Result<File> {
-    read_mark(version)?;
+    check_version(version)?;
     let real = version.canonicalize().with_context(|| format!("cannot read {}", version.display()))?;
     mount_table::above(&real).filter(Mounted::is_sheen).map_or(Ok(()), |mounted| check_locks(&mounted))?;
     let path = version.join(OWN).join(HOLD);
@@ -454,11 +500,17 @@ pub fn all(dir: &Path) -> Result<Vec<Stored>> {
         let file_name = entry.file_name();
         let Some((name, is_current)) = file_name.to_str().and_then(name_of) else { continue };
         let path = entry.path();
-        let Ok(mark) = read_mark(&path) else { continue };
+        let (mark, is_damaged) = match find_mark(&path) {
+            Ok(Found::Whole(mark)) => (mark, false),
+            Ok(Found::Damaged) => (Mark { version: version_of(&file_name), ..Mark::default() }, true),
+            Ok(Found::NoVersion) | Err(_) => continue,
+        };
         let is_in_use = matches!(probe(&path)?, Use::Somebody);
-        found.push(Stored { name: name.to_owned(), mark, is_current, is_in_use, path });
+        found.push(Stored { name: name.to_owned(), mark, is_damaged, is_current, is_in_use, path });
     }
-    found.sort_by(|a, b| (&a.name, b.mark.version).cmp(&(&b.name, a.mark.version)));
+    // A damaged one may have no number; the current one is the newest.
+    let order = |stored: &Stored| (stored.name.clone(), !stored.is_current, Reverse(stored.mark.version));
+    found.sort_by_key(order);
     Ok(found)
 }
 
@@ -470,6 +522,12 @@ fn name_of(file_name: &str) -> Option<(&str, bool)> {
     let (name, version) = hidden.rsplit_once('.')?;
     let is_number = version.parse::<u64>().is_ok_and(|number| number.to_string() == version);
     (is_name(name) && is_number).then_some((name, false))
+}
+
+/// What the name of an older version says; 0 for all others.
+fn version_of(file_name: &OsStr) -> u64 {
+    let end = file_name.to_str().and_then(|name| name.strip_prefix('.')?.rsplit_once('.'));
+    end.and_then(|(_, version)| version.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -879,5 +879,14 @@ fn refused(context: &Context) -> Result<()> {
     let (before, after): (Vec<_>, Vec<_>) =
         (without_locks(before).collect(), without_locks(names(&bench.images)?).collect());
     expect_eq(after, before, "nothing was changed")?;
-    expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "contents")
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "contents")?;
+    // It can be told, held and removed all the same.
+    let said = bench.cluster.sheen(&["image", "list", &text(&bench.images)])?;
+    expect(said.starts_with("node ") && said.contains("damaged"), &said)?;
+    expect_eq(bench.list()?.first().map(|image| image["is_damaged"] == true), Some(true), "damaged")?;
+    let holder = bench.hold(&bench.image)?;
+    bench.refused(&["remove", &image], "is in use")?;
+    holder.end()?;
+    bench.image("remove", &[])?;
+    expect(!bench.image.exists() && bench.list()?.is_empty(), "it is gone")
 }
