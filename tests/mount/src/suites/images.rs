@@ -223,7 +223,14 @@ fn create(context: &Context) -> Result<()> {
     expect_eq(files, Some(12), "files")?;
     expect(bytes >= Some((PAGES * PAGE) as u64), "bytes")?;
     let said = bench.cluster.sheen(&["image", "list", &text(&bench.images)])?;
-    expect(said.starts_with("node ") && said.contains("current") && said.contains("unused"), &said)
+    expect(said.starts_with("node ") && said.contains("current") && said.contains("unused"), &said)?;
+    // One hole, as a file has it in which each user has a place by number.
+    let hole_bytes = 64 << 20;
+    fs::File::create(bench.source.join("etc/hole"))?.set_len(hole_bytes)?;
+    bench.image("update", &["--from", &text(&bench.source)])?;
+    let found = fs::metadata(bench.image.join("etc/hole"))?;
+    expect_eq(found.len(), hole_bytes, "bytes of the hole")?;
+    expect(found.blocks() * 512 < hole_bytes / 8, &format!("{} blocks of the hole", found.blocks()))
 }
 
 /// In the place of debootstrap(8): it writes down what it is told, and makes a root, or fails as the real one does.
