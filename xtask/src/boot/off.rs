@@ -1,7 +1,7 @@
 //! A node goes off, and its client serves the root to the very end.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use anyhow::{Result, ensure};
 
@@ -17,11 +17,14 @@ for dir in /usr/share /srv; do
 done
 ";
 const FILES: [&str; 2] = ["usr/share/last-word", "srv/last-word"];
+/// The image brings its own word on the network, which by itself would take the address away before the end.
+const NETWORK: &str = "etc/systemd/network/20-dhcp.network";
+const NETWORKD: &str = "etc/systemd/system/multi-user.target.wants/systemd-networkd.service";
 
 /// What it reads then, no page of the node has: only the client can answer.
 pub fn serves_to_the_end(bed: &Bed) -> Result<()> {
     let told = prepare(bed).and_then(|()| power_off(bed));
-    for name in FILES.into_iter().chain([PROGRAM]) {
+    for name in FILES.into_iter().chain([PROGRAM, NETWORK, NETWORKD]) {
         fs::remove_file(bed.root.join(name))?;
     }
     told
@@ -33,6 +36,8 @@ fn prepare(bed: &Bed) -> Result<()> {
     for name in FILES {
         fs::write(bed.root.join(name), "served\n")?;
     }
+    fs::write(bed.root.join(NETWORK), "[Match]\nName=e*\n[Network]\nDHCP=yes\n")?;
+    symlink("/lib/systemd/system/systemd-networkd.service", bed.root.join(NETWORKD))?;
     bed.servers.update_image("node", &bed.root, &[])
 }
 
@@ -40,6 +45,11 @@ fn power_off(bed: &Bed) -> Result<()> {
     let words = "loglevel=7 systemd.log_level=debug systemd.log_target=kmsg printk.devkmsg=on";
     let mut node = bed.boot_with("off", words, &Extras::default())?;
     node.log_in(bed.limit())?;
+    // What networkd itself writes down; networkctl would ask a bus that the node does not have.
+    let links = "/run/systemd/netif/links";
+    node.ask(&format!("until grep -h ADMIN_STATE=configured {links}/*; do sleep 1; done"), bed.limit())?;
+    let network = node.ask(&format!("cat {links}/*"), bed.limit())?;
+    ensure!(network.contains("00-sheen-"), "networkd goes by another file: {network}");
     // Whatever becomes of the units of the image.
     node.ask("systemctl stop sheen-image.service", bed.limit())?;
     let images = bed.servers.list_images()?;

@@ -109,3 +109,25 @@ fn each_attempt_of_a_node_asks_for_the_network_anew_and_mounts_what_is_not_there
     // From the mount on, once, and by the client's own program: nothing of the image is needed for it.
     assert_eq!(held, "place/client /bin/sheen image hold place/image\n");
 }
+
+#[test]
+fn networkd_is_told_to_keep_the_address_that_the_root_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("eth0", "DEVICE='eth0'\nPROTO='dhcp'\nIPV4ADDR='10.0.2.15'\n"),
+        ("eth1", "DEVICE=eth1\nPROTO=none\nIPV4ADDR=10.0.3.1\n"),
+        ("eth2", "DEVICE=eth2\nPROTO=dhcp\nIPV4ADDR=0.0.0.0\n"),
+    ] {
+        fs::write(dir.path().join(format!("net-{name}.conf")), text).unwrap();
+    }
+    run(dir.path(), "sheen_keep_network");
+    let units = dir.path().join("systemd/network");
+    let lines = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(units.join(format!("00-sheen-{name}.network"))).unwrap();
+        text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    let end = ["KeepConfiguration=yes", "[DHCPv4]", "ClientIdentifier=mac"];
+    assert_eq!(lines("eth0"), [&["[Match]", "Name=eth0", "[Network]", "DHCP=ipv4"][..], &end].concat());
+    assert_eq!(lines("eth1"), [&["[Match]", "Name=eth1", "[Network]"][..], &end].concat());
+    assert_eq!(fs::read_dir(&units).unwrap().count(), 2);
+}
