@@ -8,6 +8,7 @@ mod copy;
 mod detach;
 mod follow;
 mod left;
+mod machine;
 mod place;
 
 use crate::say;
@@ -276,6 +277,7 @@ fn check_source(source: &Path, image: &Image) -> Result<PathBuf> {
             bail!("{} is not the root of a machine: it has no {needed}", source.display());
         }
     }
+    machine::check_whole(&real)?;
     let current = image.current();
     if real != Path::new("/") && (current.starts_with(&real) || real.starts_with(&current)) {
         bail!(
@@ -284,6 +286,7 @@ fn check_source(source: &Path, image: &Image) -> Result<PathBuf> {
             current.display()
         );
     }
+    machine::tell_what_differs(&real);
     Ok(real)
 }
 

@@ -83,6 +83,16 @@ pub fn mounted_below(path: &Path) -> Option<PathBuf> {
     all().into_iter().map(|mounted| mounted.path).find(is_below)
 }
 
+/// Where something is mounted in this directory that is another file system than the directory itself.
+pub fn others_below(path: &Path) -> Vec<PathBuf> {
+    let all = all();
+    let own = deepest(&all, path).map(|mounted| mounted.device.clone());
+    let is_other = |mounted: &Mounted| {
+        mounted.path != path && mounted.path.starts_with(path) && Some(&mounted.device) != own.as_ref()
+    };
+    all.iter().filter(|mounted| is_other(mounted)).map(|mounted| mounted.path.clone()).collect()
+}
+
 /// What is mounted on exactly this path; the last one, which hides the others.
 pub fn mounted_on(path: &Path) -> Option<Mounted> {
     all().into_iter().rfind(|mounted| mounted.path == path)
@@ -115,7 +125,11 @@ pub fn overlays_within(dir: &Path) -> Vec<PathBuf> {
 
 /// The file system that a path is on: the longest mount above it, and of equal ones the last, which hides the others.
 pub fn above(path: &Path) -> Option<Mounted> {
-    let above = all().into_iter().filter(|mounted| path.starts_with(&mounted.path));
+    deepest(&all(), path).cloned()
+}
+
+fn deepest<'a>(all: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+    let above = all.iter().filter(|mounted| path.starts_with(&mounted.path));
     above.max_by_key(|mounted| mounted.path.as_os_str().len())
 }
 

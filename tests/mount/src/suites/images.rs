@@ -34,6 +34,7 @@ static CASES: &[Case] = &[
     Case { name: "cold_read_bench", seconds: 180, run: cold_read_bench },
     Case { name: "a_node_that_was_thrown_out_holds_on", seconds: 120, run: holds_on },
     Case { name: "a_command_that_was_thrown_out_changes_no_more", seconds: 240, run: lost_lock },
+    Case { name: "a_source_is_one_file_system", seconds: 120, run: one_file_system },
     Case { name: "wrong_words_change_nothing", seconds: 120, run: refused },
 ];
 
@@ -752,6 +753,45 @@ fn lost_lock(context: &Context) -> Result<()> {
     let versions = [(3, true, false), (2, false, false), (1, false, false)];
     expect_eq(bench.versions()?, versions, "versions")?;
     expect_eq(names(&bench.images)?, [".node.1", ".node.2", ".node.lock", "node"], "in the directory")
+}
+
+/// What is on another file system is not copied: a root without it is refused, and of all else the operator hears.
+fn one_file_system(context: &Context) -> Result<()> {
+    struct Other(PathBuf);
+    impl Drop for Other {
+        fn drop(&mut self) {
+            // It may be unmounted already.
+            let _ = sys::detach(&self.0);
+        }
+    }
+    let bench = Bench::new(context)?;
+    let source = text(&bench.source);
+    let other = |name: &str| -> Result<Other> {
+        let place = bench.source.canonicalize()?.join(name);
+        mount(&["-t", "tmpfs", "other", &text(&place)])?;
+        Ok(Other(place))
+    };
+    let usr = other("usr")?;
+    fs::create_dir(usr.0.join("bin"))?;
+    write(&usr.0.join("bin/sh"), b"#!\n")?;
+    bench.refused(&["create", &text(&bench.image), "--from", &source], "is on another file system")?;
+    expect(!bench.image.exists(), "nothing was made")?;
+    drop(usr);
+
+    for dir in ["srv", "run"] {
+        fs::create_dir(bench.source.join(dir))?;
+    }
+    let (srv, _run) = (other("srv")?, other("run")?);
+    write(&srv.0.join("file"), b"x")?;
+    write(&bench.source.join("etc/fstab"), b"UUID=1 / ext4 defaults 0 1\nUUID=2 /home ext4 defaults 0 2\n")?;
+    let said =
+        bench.cluster.try_sheen(&["image", "create", &text(&bench.image), "--from", &source], LIMIT)?;
+    expect(said.is_success(), &said.all())?;
+    let lines: Vec<&str> = said.errors.lines().collect();
+    let [left_out, disks] = lines[..] else { bail!("it says {}", said.all()) };
+    expect(left_out.contains("not copied") && left_out.ends_with(&text(&srv.0)), left_out)?;
+    expect(disks.contains("etc/fstab") && disks.ends_with(": /home"), disks)?;
+    expect_eq(names(&bench.image.join("srv"))?, Vec::<String>::new(), "of the other file system")
 }
 
 fn killed(context: &Context) -> Result<()> {
