@@ -216,7 +216,22 @@ pub fn debootstrap(suite: &str, include: Option<&str>, mirror: Option<&str>) -> 
         let last = errors.lines().last().or(said.lines().last()).unwrap_or("it says nothing");
         bail!("debootstrap failed: {last} ({status})");
     }
+    forget_machine(made.path())?;
     Ok(made)
+}
+
+/// Each node makes an identity of its own at its boot, as machine-id(5) says: several with one would get one address from DHCP.
+fn forget_machine(root: &Path) -> Result<()> {
+    let (id, copy) = (root.join("etc/machine-id"), root.join("var/lib/dbus/machine-id"));
+    if id.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        fs::write(&id, "").with_context(|| format!("cannot empty {}", id.display()))?;
+    }
+    match fs::remove_file(&copy) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", copy.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -245,6 +245,9 @@ if [ \"$1\" = broken ]; then
     exit 1
 fi
 cp -a SOURCE/. \"$2\"
+echo 0123456789abcdef0123456789abcdef >\"$2/etc/machine-id\"
+mkdir -p \"$2/var/lib/dbus\"
+cp \"$2/etc/machine-id\" \"$2/var/lib/dbus\"
 ";
 
 fn debootstrap(context: &Context) -> Result<()> {
@@ -275,6 +278,9 @@ fn debootstrap(context: &Context) -> Result<()> {
     expect(Path::new(dir).starts_with(&temporary), dir)?;
     expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "contents")?;
     expect_eq(bench.versions()?, [(1, true, false)], "versions")?;
+    // Nodes are not one machine.
+    expect_eq(read(&bench.image.join("etc/machine-id"))?, Vec::<u8>::new(), "an identity")?;
+    expect_eq(names(&bench.image.join("var/lib/dbus"))?, Vec::<String>::new(), "another place of it")?;
 
     let said = create("other", &["--debootstrap", "broken"])?;
     let errors = String::from_utf8_lossy(&said.stderr);
