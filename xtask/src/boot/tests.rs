@@ -15,6 +15,7 @@ const PROGRAMS: &[(&str, &str)] = &[
         for where in \"$@\"; do :; done; mkdir -p \"$where\"; echo x \"$where\" >>mounts",
     ),
     ("modprobe", ""),
+    ("umount", "echo \"$*\" >>unmounted"),
 ];
 /// What the init of a node brings, and who is at its shell: the first time he plugs the cable in and starts the servers, the second time there
 /// is room.
@@ -130,4 +131,52 @@ fn networkd_is_told_to_keep_the_address_that_the_root_needs() {
     assert_eq!(lines("eth0"), [&["[Match]", "Name=eth0", "[Network]", "DHCP=ipv4"][..], &end].concat());
     assert_eq!(lines("eth1"), [&["[Match]", "Name=eth1", "[Network]"][..], &end].concat());
     assert_eq!(fs::read_dir(&units).unwrap().count(), 2);
+}
+
+#[test]
+fn a_half_root_that_cannot_be_filled_takes_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("root")).unwrap();
+    fs::create_dir(dir.path().join("root/mnt")).unwrap();
+    let part =
+        "sheen_paths=cmdline sheen_half=default sheen_half_port=0 sheen_half_console=; ! sheen_half_root";
+    run(dir.path(), part);
+    let unmounted = fs::read_to_string(dir.path().join("unmounted")).unwrap();
+    assert_eq!(unmounted.lines().collect::<Vec<_>>(), ["root/dev", "root/mnt", "place/half"]);
+}
+
+/// A node may run for years.
+#[test]
+fn a_login_that_always_fails_fills_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut script =
+        fs::read_to_string(workspace::root().unwrap().join("packaging/initramfs/halfroot")).unwrap();
+    for (from, to) in [
+        ("PATH=/usr/sbin:", "PATH=$PWD/bin:/usr/sbin:"),
+        ("/usr/sbin/sshd", "./bin/sshd"),
+        ("/run/sshd", "./run"),
+        ("log=/run/initramfs/sheen/", "log=./"),
+    ] {
+        script = script.replace(from, to);
+    }
+    fs::create_dir(dir.path().join("bin")).unwrap();
+    let programs = [
+        ("sshd", "seq 600"),
+        // The node is off after the eighth pause; nobody looks at the log meanwhile but who starts the login.
+        ("sleep", "[ $1 != 300 ] || exit 1; echo $1 >>pauses; [ $(wc -l <pauses) -lt 8 ] || kill $PPID"),
+    ];
+    for (name, text) in programs {
+        let path = dir.path().join("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::write(dir.path().join("script"), script).unwrap();
+    let log = fs::File::options().create(true).append(true).open(dir.path().join("half-sshd.log")).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["script", "keep", "sshd", "2222"]).current_dir(dir.path()).stdout(log);
+    command.output().unwrap();
+    let lines = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap().lines().count();
+    assert!(lines("half-sshd.log") <= 1600, "{} lines", lines("half-sshd.log"));
+    let pauses = fs::read_to_string(dir.path().join("pauses")).unwrap();
+    assert_eq!(pauses.lines().collect::<Vec<_>>(), ["10", "20", "40", "80", "160", "320", "320", "320"]);
 }
