@@ -167,6 +167,14 @@ fn end_line(line: &mut Vec<u8>, kept: &mut String, take: &mut impl FnMut(&str) -
 pub struct Made(PathBuf);
 
 impl Made {
+    fn new() -> Result<Made> {
+        let home = std::env::var_os("TMPDIR").unwrap_or_else(|| OsString::from("/var/tmp"));
+        let path = Path::new(&home).join(format!("sheen-image-{}", std::process::id()));
+        // Where the machine shares that directory with others, one of this name may be another process's, which keeps it.
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Made(path))
+    }
+
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -198,9 +206,7 @@ pub fn debootstrap(suite: &str, include: Option<&str>, mirror: Option<&str>) -> 
     if suite.is_empty() || suite.starts_with('-') || suite.contains('/') {
         bail!("'{suite}' is no release; use a name such as bookworm");
     }
-    let home = std::env::var_os("TMPDIR").unwrap_or_else(|| OsString::from("/var/tmp"));
-    let made = Made(Path::new(&home).join(format!("sheen-image-{}", std::process::id())));
-    fs::create_dir(made.path()).with_context(|| format!("cannot make {}", made.path().display()))?;
+    let made = Made::new()?;
     let mut command = Command::new("debootstrap");
     command.arg("--variant=minbase").stdin(Stdio::null());
     command.arg(format!("--include={}", included(include)));

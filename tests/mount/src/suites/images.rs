@@ -287,7 +287,21 @@ fn debootstrap(context: &Context) -> Result<()> {
     expect(!said.status.success() && errors.contains("E: No such release"), &errors)?;
     expect_eq(errors.lines().count(), 1, "lines")?;
     expect_eq(names(&bench.images)?, [".node.lock", "node"], "images")?;
-    expect_eq(names(&temporary)?, Vec::<String>::new(), "what it leaves behind")
+    expect_eq(names(&temporary)?, Vec::<String>::new(), "what it leaves behind")?;
+
+    // Another process, of another host perhaps, has a directory of that name there.
+    let script =
+        "mkdir -p \"$TMPDIR/sheen-image-$$/mine\" && exec \"$0\" image create \"$1\" --debootstrap bookworm";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(&context.options.sheen).arg(bench.images.join("other"));
+    let ours = bench.cluster.command();
+    command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let said = command.env("PATH", &path).env("TMPDIR", &temporary).output()?;
+    let errors = String::from_utf8_lossy(&said.stderr);
+    expect(!said.status.success() && errors.contains("cannot make"), &errors)?;
+    let others = names(&temporary)?;
+    let other = others.first().context("what was there is gone")?;
+    expect_eq(names(&temporary.join(other))?, ["mine"], "what was there")
 }
 
 /// One line on a terminal, drawn again and again, and none elsewhere.
