@@ -489,11 +489,10 @@ fn an_operators_word_ends_a_fence_command_that_hangs() {
 /// for everybody, and no reason to.
 #[test]
 fn a_target_that_its_device_fails_is_not_given_back_and_a_damaged_one_is() {
-    let begin_damaged = |meta: &Path| std::fs::write(meta.join("index"), "what").unwrap();
+    let begin_damaged: fn(&Path) = |meta| std::fs::write(meta.join("index"), "what").unwrap();
     // As a device that answers with errors: it is no damage, and nobody knows what was written.
-    let begin_failing = |meta: &Path| std::os::unix::fs::symlink("log", meta.join("log")).unwrap();
-    let cases: [(&dyn Fn(&Path), usize); 2] = [(&begin_damaged, 1), (&begin_failing, 0)];
-    for (begin, count) in cases {
+    let begin_failing: fn(&Path) = |meta| std::os::unix::fs::symlink("log", meta.join("log")).unwrap();
+    for (begin, count) in [(begin_damaged, 1), (begin_failing, 0)] {
         let standby = Standby::new(None, 0);
         let meta = standby.path.join("meta");
         std::fs::create_dir_all(&meta).unwrap();
