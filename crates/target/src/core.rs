@@ -298,7 +298,7 @@ impl<M: MetaStore> Core<M> {
         data: Bytes,
         out: &mut Vec<CoreOutput>,
     ) -> Result<Transno, Status> {
-        self.now = now;
+        self.go_on_at(now);
         let transno = self.apply_work(token, batch, &reply, out)?;
         self.finish(token, Status::Ok, transno, reply.to_bytes(), data, out);
         self.settle(out);
@@ -317,7 +317,7 @@ impl<M: MetaStore> Core<M> {
         reply: Reply,
         out: &mut Vec<CoreOutput>,
     ) -> Result<Transno, Status> {
-        self.now = now;
+        self.go_on_at(now);
         let transno = self.apply_work(token, batch, &reply, out)?;
         if token.replay.is_some() {
             // Recovery ends only when it is durable, and the next replay waits for this one.
@@ -349,7 +349,7 @@ impl<M: MetaStore> Core<M> {
         result: Result<(Reply, Bytes), Status>,
         out: &mut Vec<CoreOutput>,
     ) {
-        self.now = now;
+        self.go_on_at(now);
         match result {
             Ok((reply, data)) => self.finish(token, Status::Ok, Transno::ZERO, reply.to_bytes(), data, out),
             Err(status) => self.finish(token, status, Transno::ZERO, Bytes::new(), Bytes::new(), out),
@@ -366,7 +366,7 @@ impl<M: MetaStore> Core<M> {
         reply: Reply,
         out: &mut Vec<CoreOutput>,
     ) {
-        self.now = now;
+        self.go_on_at(now);
         self.hold((token, Transno::ZERO), up_to, &reply);
         if self.durable() < up_to {
             self.kick();
@@ -383,7 +383,7 @@ impl<M: MetaStore> Core<M> {
         reply: Reply,
         out: &mut Vec<CoreOutput>,
     ) {
-        self.now = now;
+        self.go_on_at(now);
         self.hold((token, Transno::ZERO), up_to, &reply);
         self.settle(out);
     }
@@ -439,7 +439,7 @@ impl<M: MetaStore> Core<M> {
     /// Something comes. In a recovery that waits for somebody no long time passes without a tick, unless the target stands still.
     fn go_on_at(&mut self, now: Now) {
         let unread = now.time.since(self.now.time);
-        if self.is_somebody_awaited() && unread >= limits::STANDSTILL_MIN {
+        if unread >= limits::STANDSTILL_MIN && self.is_somebody_awaited() {
             self.prolong_window(unread);
         }
         self.now = now;
@@ -459,7 +459,7 @@ impl<M: MetaStore> Core<M> {
     /// Ends a client's session against its will, by a decision (`EvictReason::is_decided`). `CoreOutput::Evicted` follows.
     pub fn evict(&mut self, now: Now, client: ClientId, why: EvictReason, out: &mut Vec<CoreOutput>) {
         assert!(why.is_decided());
-        self.now = now;
+        self.go_on_at(now);
         self.drop_client(client, why, out);
         self.settle(out);
     }
@@ -467,7 +467,7 @@ impl<M: MetaStore> Core<M> {
     /// The process of this incarnation of a client has ended: nothing can come of it any more, so it is not waited for. A later
     /// incarnation is not concerned.
     pub fn on_departed(&mut self, now: Now, client: ClientId, incarnation: u64, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         let is_meant = |export: &Export| export.incarnation <= incarnation;
         if self.exports.get(&client).is_some_and(is_meant) {
             self.give_up(client, EvictReason::Departed, out);
@@ -498,7 +498,7 @@ impl<M: MetaStore> Core<M> {
     /// The management server, asked at `at`, has found that this client has no lease. It is not waited for any longer, if it
     /// had not been heard then for as long, nor was since; `is_holder`: others wait for its locks.
     pub fn on_lapsed(&mut self, now: Now, at: Time, life: Life, is_holder: bool, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         if self.is_lapsed(at, life, is_holder) {
             self.give_up(life.client, EvictReason::Lapsed, out);
         }
@@ -515,7 +515,7 @@ impl<M: MetaStore> Core<M> {
 
     /// Another target has given up this incarnation of a client: nothing that it sends is to be executed here any more.
     pub fn fence(&mut self, now: Now, life: Life, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         if self.exports.get(&life.client).is_some_and(|export| export.incarnation <= life.incarnation) {
             self.drop_client(life.client, EvictReason::Fenced, out);
         }
@@ -837,7 +837,7 @@ impl<M: MetaStore> Core<M> {
 
     /// Nothing more will ever be durable here: whoever waits for it is told.
     pub fn fail_held(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         self.refuse_held(out);
     }
 

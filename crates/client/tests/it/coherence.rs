@@ -131,7 +131,8 @@ fn every_name_of_a_file_is_looked_up_again_when_others_have_changed_its_owner() 
         assert!(world.call(1, Call::Setattr { node, set }).is_ok());
         let notified = &world.mounts[0].notified;
         assert_eq!(notified.contains(&Notify::IncEpoch), is_all_forgotten, "{notified:?}");
-        let is_told = |name: String| notified.contains(&Notify::InvalEntry { parent: TOP, name: name.into() });
+        let is_told =
+            |name: String| notified.contains(&Notify::InvalEntry { parent: TOP, name: name.into() });
         assert!((name_count - 8..name_count).all(|number| is_told(format!("f{number}"))), "{notified:?}");
         // Once is enough.
         world.mounts[0].notified.clear();

@@ -69,8 +69,7 @@ fn what_alone_does_not_fit_is_said_to_be_there() {
 #[test]
 fn all_targets_and_pools_are_told_in_parts() {
     let space = Some(Statfs::default());
-    let target =
-        |target| client::TargetSpace { target, space: space.clone(), is_active: true, is_drained: false };
+    let target = |target| client::TargetSpace { target, space, is_active: true, is_drained: false };
     let mdts = (0..4).map(base::TargetId::mdt);
     let targets: Vec<_> = mdts.chain((0..300).map(base::TargetId::ost)).map(target).collect();
     let pool =

@@ -42,7 +42,7 @@ impl<M: MetaStore> Core<M> {
 
     /// All others have said what they have, or those who have not are waited for no longer.
     pub fn on_kept(&mut self, now: Now, kept: Vec<Kept>, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         let Some(recovery) = &mut self.recovery else { return };
         recovery.kept.is_awaited = false;
         for request in kept {

@@ -162,7 +162,7 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub fn on_word(&mut self, now: Now, word: Word, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         match word {
             Word::AskedUntil(until) if self.remembered.awaited == Awaited::Unasked => {
                 self.remembered.awaited = Awaited::Until(until);

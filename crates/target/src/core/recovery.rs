@@ -37,6 +37,8 @@ pub(super) struct Recovery {
     /// When the window began.
     since: Time,
     pub deadline: Time,
+    /// By the time in which the target stood still.
+    prolonged: Duration,
     /// The window has passed, and who had not come back by then is gone. Those who had, and whose replays waited for
     /// the absent, have the same time once more, but not beyond the hard limit.
     is_window_over: bool,
@@ -210,6 +212,7 @@ impl<M: MetaStore> Core<M> {
             started: self.now.time,
             since: self.now.time,
             deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard / 2)),
+            prolonged: Duration::ZERO,
             is_window_over: false,
             roll: Roll::default(),
             order: Order::default(),
@@ -248,11 +251,14 @@ impl<M: MetaStore> Core<M> {
         self.set_deadline();
     }
 
-    /// Nothing was read for so long: nobody could come.
+    /// Nothing was read for so long: nobody could come. A disk that hangs again and again prolongs it by no more than the hard limit.
     pub(super) fn prolong_window(&mut self, stood_still: Duration) {
+        let hard = self.recovery_hard;
         if let Some(recovery) = &mut self.recovery {
-            recovery.started = recovery.started.after(stood_still);
-            recovery.since = recovery.since.after(stood_still);
+            let by = stood_still.min(hard.saturating_sub(recovery.prolonged));
+            recovery.prolonged += by;
+            recovery.started = recovery.started.after(by);
+            recovery.since = recovery.since.after(by);
         }
         self.set_deadline();
     }
@@ -268,7 +274,7 @@ impl<M: MetaStore> Core<M> {
 
     /// An operator wants no more waiting for those who are missing: they lose their sessions. Nothing happens without a recovery.
     pub fn abort_recovery(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
-        self.now = now;
+        self.go_on_at(now);
         let missing: Vec<ClientId> = self.missing().iter().map(|missing| missing.client).collect();
         if let Some(recovery) = &mut self.recovery {
             // Those who have come finish now.

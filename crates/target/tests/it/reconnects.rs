@@ -1,6 +1,7 @@
 //! Callers that lose their connection in the middle of a recovery, and a target that stands still in one.
 
 use crate::network::{Cluster, client};
+use base::limits::RECOVERY_HARD;
 use base::{Duration, Endpoint, Fid, Xid};
 use rpc::ImportState;
 use std::cell::RefCell;
@@ -134,9 +135,10 @@ fn late_copies_of_an_earlier_attempt_say_nothing_of_the_later_one() {
     all_recover(&mut cluster);
 }
 
+/// Whatever comes first afterwards.
 #[test]
 fn a_target_that_stands_still_in_its_recovery_gives_up_nobody_for_that_time() {
-    for has_external_data in [false, true] {
+    for (has_external_data, is_told_first) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut cluster = recovering(has_external_data, true);
         // It listens, and nobody has come yet.
         cluster.is_lost = Box::new(|frame| frame.kind == FrameKind::Request);
@@ -144,10 +146,29 @@ fn a_target_that_stands_still_in_its_recovery_gives_up_nobody_for_that_time() {
         assert!(cluster.core.as_ref().unwrap().is_open());
         assert_eq!(completed_count(&cluster), 0);
         cluster.now.time = cluster.now.time.after(Duration::from_secs(70));
+        if is_told_first {
+            let stranger = 50;
+            cluster.departed(stranger, 1);
+        }
         let mut out = Vec::new();
         cluster.core.as_mut().unwrap().on_tick(cluster.now, &mut out);
         cluster.on_core(out);
         come_back(&mut cluster);
         all_recover(&mut cluster);
     }
+}
+
+#[test]
+fn a_target_that_stands_still_again_and_again_waits_for_nobody_without_end() {
+    let mut cluster = recovering(false, true);
+    cluster.is_lost = Box::new(|frame| frame.kind == FrameKind::Request);
+    cluster.run_for(Duration::from_secs(3));
+    for _ in 0..50 {
+        cluster.now.time = cluster.now.time.after(RECOVERY_HARD / 20);
+        let mut out = Vec::new();
+        cluster.core.as_mut().unwrap().on_tick(cluster.now, &mut out);
+        cluster.on_core(out);
+        cluster.sync(true);
+    }
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
 }

@@ -47,6 +47,7 @@ static CASES: &[Case] = &[
     Case { name: "a_mount_waits_for_the_mdt_of_its_root", seconds: 180, run: before_mdt },
     Case { name: "a_mount_names_the_mdt_of_its_directory", seconds: 180, run: before_mdt_of_directory },
     Case { name: "remount", seconds: 90, run: remount },
+    Case { name: "synchronous", seconds: 60, run: synchronous },
     Case { name: "a_mount_that_ends_well_leaves_no_log", seconds: 90, run: leaves_no_log },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
@@ -470,6 +471,36 @@ fn remount(context: &Context) -> Result<()> {
     expect_shown(&cluster, &point, &["nolazystatfs", "names=cached"])?;
     let said = remount("remount,names=uncached")?;
     expect(!said.is_success() && said.errors.contains("names=uncached"), &format!("said: {}", said.all()))?;
+    let said = remount("remount,dirsync")?;
+    expect(!said.is_success() && said.errors.contains("dirsync"), &format!("said: {}", said.all()))?;
+    stop(cluster)
+}
+
+/// Which changes have the MDT sync before they are answered, from the start of a mount on and after a remount.
+fn synchronous(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let sync_count = || -> Result<u64> {
+        let shown = cluster.sheen(&["lctl", "get_param", "-n", "mdc.*.stats"])?;
+        let counts =
+            shown.lines().filter_map(|line| line.strip_prefix("mds_sync")?.split_whitespace().next());
+        Ok(counts.map(str::parse::<u64>).collect::<Result<Vec<_>, _>>()?.iter().sum())
+    };
+    let syncs = |change: &dyn Fn() -> io::Result<()>| -> Result<bool> {
+        let before = sync_count()?;
+        change()?;
+        Ok(sync_count()? > before)
+    };
+    let point = cluster.mount_with("names", "dirsync")?;
+    expect_shown(&cluster, &point, &["dirsync"])?;
+    let (dir, same) = (point.join("dir"), cluster.mount.join("dir"));
+    expect(syncs(&|| fs::create_dir(&dir))?, "mkdir(2) with dirsync")?;
+    let chmod = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    expect(!syncs(&|| chmod(&dir, 0o700))?, "chmod(2) with dirsync")?;
+    expect(!syncs(&|| fs::create_dir(same.join("sub")))?, "mkdir(2) without")?;
+    let said = cluster.say(Command::new("mount").args(["-o", "remount,sync"]).arg(&point))?;
+    expect(said.is_success(), &format!("remount,sync: {}", said.all()))?;
+    expect_shown(&cluster, &point, &["sync"])?;
+    expect(syncs(&|| chmod(&dir, 0o755))?, "chmod(2) with sync")?;
     stop(cluster)
 }
 
