@@ -481,7 +481,11 @@ impl Failover {
         if seat.label.id == TargetId::MGT {
             return Ok(());
         }
-        target_dir::check_owned(&seat.label, known, self.keeper.name(), is_confirmed)
+        let checked = target_dir::check_owned(&seat.label, known, self.keeper.name(), is_confirmed);
+        if checked.is_err() {
+            target_dir::check_coordinator(&seat.label.path, &self.keeper.identity()?)?;
+        }
+        checked
     }
 
     /// The lock first: whoever holds it still is not fenced, and keeps the ownership.

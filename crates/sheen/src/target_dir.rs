@@ -86,12 +86,7 @@ impl TargetDir {
     /// Another one is written down already, or nothing can be.
     pub fn keep_coordinator(&self, identity: &str) -> Result<()> {
         match &self.coordinator {
-            Some(known) if known == identity => return Ok(()),
-            Some(known) => bail!(
-                "this server asks another coordinator ({identity}) than those before it ({known}), which it does not know of; name the \
-                 same one on all servers, or, when none of them runs any more, remove {}",
-                self.path.join(COORDINATOR).display()
-            ),
+            Some(known) => return check_same(&self.path, known, identity),
             None => {}
         }
         // Of another coordinator, whose epochs were others.
@@ -386,6 +381,25 @@ fn read_coordinator(path: &Path) -> Result<Option<String>> {
             bail!(Damaged(format!("{file} is damaged; when no server serves this target, remove it")))
         }
     }
+}
+
+/// Before anything is said of epochs: those of another coordinator are others.
+///
+/// # Errors
+/// Servers before this one have asked another coordinator, or which one cannot be read.
+pub fn check_coordinator(path: &Path, identity: &str) -> Result<()> {
+    read_coordinator(path)?.map_or(Ok(()), |known| check_same(path, &known, identity))
+}
+
+fn check_same(path: &Path, known: &str, identity: &str) -> Result<()> {
+    if known != identity {
+        bail!(
+            "this server asks another coordinator ({identity}) than those before it ({known}), which it does not know of; name the \
+             same one on all servers, or, when none of them runs any more, remove {}",
+            path.join(COORDINATOR).display()
+        );
+    }
+    Ok(())
 }
 
 /// Refuses storage to which the last owner that `keeper` knows of, with this epoch, has not written: an older copy, or the other half of a

@@ -422,6 +422,9 @@ fn an_owner_that_the_keeper_has_forgotten_is_not_replaced_without_a_word() {
         assert_eq!(asked, [], "{files:?} {known}");
         assert_eq!(attempt(files, nobody(known), Some(known)).1, [Epoch(known)], "an operator knows");
     }
+    let elsewhere = [both[0], both[1], ("coordinator", "another\n")];
+    let error = attempt(&elsewhere, nobody(0), None).0;
+    assert!(error.contains("asks another coordinator (gives) than those before it (another)"), "{error}");
     // The owner that it knows of is not the last one.
     let lapsed = Ownership { epoch: Epoch(4), ..Standby::new(None, 4).seen };
     assert_eq!(attempt(&both, lapsed, None).1, []);
