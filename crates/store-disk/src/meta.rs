@@ -34,10 +34,6 @@ use store::{Batch, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, T
 /// From this many checkpoints' worth of log on, `apply` is delayed: 1 ms, then twice as long for each further one.
 const LATE_CHECKPOINT_COUNT: u64 = 4;
 const LATE_MS_MAX: u64 = 16;
-/// While checkpoints fail for another reason than room, memory and log are bounded by these counts of checkpoints' worth of log: from the
-/// first on what consumes is refused, from the second on what does not free, and from the third on everything. 768 MiB of log at
-/// most, which are replayed in some ten seconds.
-const HELD_UP_COUNTS: [u64; 3] = [8, 10, 12];
 /// Group and segment overhead is far below this, and the largest batch must fit.
 const SEGMENT_BYTES_MIN: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = 4 << 20;
@@ -511,28 +507,6 @@ impl Shared {
         }
     }
 
-    /// Whether, and how far, what is accepted is bounded because checkpoints fail: what is applied stays in memory and in the log then.
-    fn held_up(&self, uncovered_bytes: u64) -> usize {
-        if !self.checkpointer.is_failing.load(Ordering::Acquire) {
-            return 0;
-        }
-        let late_count = uncovered_bytes / self.checkpoint_bytes.max(self.segment_bytes);
-        HELD_UP_COUNTS.iter().filter(|count| late_count >= **count).count()
-    }
-
-    fn held_up_reserve(&self) -> Reserve {
-        // The log is not looked at each time.
-        if !self.checkpointer.is_failing.load(Ordering::Acquire) {
-            return Reserve::Ample;
-        }
-        let uncovered_bytes = lock(&self.log).uncovered_bytes();
-        match self.held_up(uncovered_bytes) {
-            0 => Reserve::Ample,
-            1 => Reserve::Low,
-            _ => Reserve::Exhausted,
-        }
-    }
-
     /// Begins a checkpoint if enough has gathered.
     fn note_appended(&self) {
         let appended_bytes = self.appended_bytes.load(Ordering::Relaxed);
@@ -584,9 +558,6 @@ impl MetaStore for MetaDisk {
         let uncovered_bytes = {
             let mut log = lock(&shared.log);
             assert!(t > log.last(), "transnos rise: {t} after {}", log.last());
-            if shared.held_up(log.uncovered_bytes()) >= HELD_UP_COUNTS.len() {
-                return Err(StoreError::NoSpace);
-            }
             let durable = Transno(shared.durable.load(Ordering::Acquire));
             if let Err(error) = log.append(t, batch.encoded(), durable) {
                 // Who is told that the store has failed looks at it.
@@ -644,7 +615,7 @@ impl MetaStore for MetaDisk {
         let shared = &*self.shared;
         let synced_bytes = shared.synced_bytes.load(Ordering::Relaxed);
         let overlay_bytes = shared.overlay_bytes();
-        let reserve = shared.reserve(overlay_bytes).max(shared.held_up_reserve());
+        let reserve = shared.reserve(overlay_bytes);
         // Measured with the reserve.
         let is_log_short = shared.gauge.own_bytes() < LOG_ROOM_SEGMENTS * shared.segment_bytes;
         let is_log_ending = is_log_short && lock(&shared.log).is_ending();

@@ -33,9 +33,6 @@ pub(super) struct Checkpointer {
     stopped: AtomicBool,
     is_wanted: AtomicBool,
     is_spare_wanted: AtomicBool,
-    /// The last checkpoint failed, and not for want of room. What that bounds is told once.
-    pub(super) is_failing: AtomicBool,
-    is_bound_told: AtomicBool,
     /// Log bytes when the last generation was frozen.
     frozen_at_bytes: AtomicU64,
 }
@@ -51,8 +48,6 @@ impl Checkpointer {
             stopped: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             is_spare_wanted: AtomicBool::new(true),
-            is_failing: AtomicBool::new(false),
-            is_bound_told: AtomicBool::new(false),
             frozen_at_bytes: AtomicU64::new(0),
         }
     }
@@ -123,11 +118,6 @@ pub(super) fn run(shared: &Shared) {
         if let Err(error) = shared.checkpoint_one() {
             let path = shared.directory.display();
             tracing::warn!(%path, %error, "a checkpoint failed and will be tried again");
-            if shared.held_up_reserve() > Reserve::Ample
-                && !shared.checkpointer.is_bound_told.swap(true, Ordering::Relaxed)
-            {
-                tracing::error!(%path, %error, "checkpoints fail: until one succeeds, what takes room is refused as on a full device");
-            }
             shared.checkpointer.pause();
             lock(&shared.checkpointer.wanted).checkpoint = true;
         } else {
@@ -224,17 +214,6 @@ impl Shared {
 
     /// Puts one generation into the base. False if there was none.
     pub(super) fn checkpoint_one(&self) -> Result<bool, StoreError> {
-        let done = self.try_checkpoint();
-        // Room has bounds of its own, within which deletions go on.
-        let is_failing = matches!(&done, Err(error) if *error != StoreError::NoSpace);
-        self.checkpointer.is_failing.store(is_failing, Ordering::Release);
-        if !is_failing {
-            self.checkpointer.is_bound_told.store(false, Ordering::Relaxed);
-        }
-        done
-    }
-
-    fn try_checkpoint(&self) -> Result<bool, StoreError> {
         let mut pending = lock(&self.checkpointer.pending);
         self.check_sound()?;
         self.check_undamaged()?;

@@ -119,56 +119,6 @@ fn what_gathers_behind_a_checkpoint_that_failed_follows_it() {
     store.close();
 }
 
-/// What is accepted stays in memory and in the log until a checkpoint has it.
-#[test]
-fn while_checkpoints_fail_less_and_less_is_accepted_and_all_of_it_when_one_has_not() {
-    const SEGMENT_BYTES: u64 = 2 << 20;
-    const BATCH_COUNT_MAX: u64 = 600;
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        checkpoint_bytes: Some(SEGMENT_BYTES),
-        segment_bytes: Some(SEGMENT_BYTES),
-        upkeep_interval: SOON,
-        ..Options::default()
-    };
-    let open = || MetaDisk::open_or_create(dir.path(), &options, Arc::new(|| ())).unwrap();
-    let store = open();
-    let index = dir.path().join("index");
-    faults::fail_syncs_below(&index);
-    let uncovered_count = || lock(&store.shared.log).uncovered_bytes() / SEGMENT_BYTES;
-    let mut t = 0;
-    let mut until = |is_reached: &dyn Fn() -> bool| {
-        while t < BATCH_COUNT_MAX && !is_reached() {
-            t += 1;
-            put_bytes(&store, t, 60_000).unwrap();
-        }
-        assert!(is_reached(), "{t}");
-        t
-    };
-    until(&|| uncovered_count() >= 2);
-    wait_for("a checkpoint that fails", || store.shared.checkpointer.is_failing.load(Ordering::Acquire));
-    until(&|| store.pressure().is_consuming_refused());
-    assert!(uncovered_count() <= HELD_UP_COUNTS[0] + 1);
-    assert!(!store.pressure().poisoned);
-    until(&|| store.pressure().reserve == Reserve::Exhausted);
-    // Who does not heed it is refused.
-    let last = until(&|| uncovered_count() >= HELD_UP_COUNTS[2]);
-    for _ in 0..3 {
-        assert_eq!(put_bytes(&store, last + 1, 60_000), Err(StoreError::NoSpace));
-    }
-    assert_eq!(uncovered_count(), HELD_UP_COUNTS[2]);
-    assert_eq!(store.get(1, &last.to_be_bytes()).unwrap().unwrap().len(), 60_000);
-    faults::mend(&index);
-    wait_for("a checkpoint", || store.pressure().reserve == Reserve::Ample);
-    put_bytes(&store, last + 1, 60_000).unwrap();
-    store.close();
-    drop(store);
-    let store = open();
-    for t in 1..=last + 1 {
-        assert_eq!(store.get(1, &t.to_be_bytes()).unwrap().map(|value| value.len()), Some(60_000), "{t}");
-    }
-}
-
 /// A checkpoint begins with a new segment of the log. None is there and none can be made: whoever is told of that looks at the store.
 #[test]
 fn a_log_that_cannot_go_on_is_told_of_when_nothing_is_held_any_more() {
