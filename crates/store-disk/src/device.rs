@@ -631,6 +631,10 @@ pub(crate) fn file_system(file: &File) -> io::Result<FileSystem> {
 }
 
 pub(crate) fn magic(file: &File) -> io::Result<u64> {
+    #[cfg(test)]
+    if faults::is_on_nfs(file) {
+        return Ok(libc::NFS_SUPER_MAGIC as u64);
+    }
     // SAFETY: a statfs of zeros is valid; it is plain numbers.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open for the length of the borrow; the buffer is ours.
@@ -652,6 +656,24 @@ pub(crate) fn set_length(file: &File, byte_count: u64) -> io::Result<()> {
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     gate::pass();
     std::fs::remove_file(path)
+}
+
+/// Whether unlink(2) of a file that somebody has open takes its name away at once, as far as is known, and not when it is closed.
+pub(crate) fn is_name_removed_at_once(file: &File) -> io::Result<bool> {
+    magic(file).map(|magic| !keeps_names_of_open_files(magic))
+}
+
+/// NFS, SMB and AFS rename such a file, and many file systems of FUSE do.
+fn keeps_names_of_open_files(magic: u64) -> bool {
+    const NFS: u64 = libc::NFS_SUPER_MAGIC as u64;
+    const FUSE: u64 = libc::FUSE_SUPER_MAGIC as u64;
+    const SMB: u64 = libc::SMB_SUPER_MAGIC as u64;
+    const AFS: u64 = libc::AFS_SUPER_MAGIC as u64;
+    /// CIFS_SUPER_MAGIC and SMB2_SUPER_MAGIC of linux/magic.h, and AFS_FS_MAGIC of the kernel's own client.
+    const CIFS: u64 = 0xff53_4d42;
+    const SMB2: u64 = 0xfe53_4d42;
+    const KAFS: u64 = 0x6b41_4653;
+    [NFS, FUSE, SMB, CIFS, SMB2, AFS, KAFS].contains(&magic)
 }
 
 /// Closes a file that has no name any more, and so frees its blocks.
@@ -702,6 +724,18 @@ pub(crate) fn be_nice() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_open_files_stay_on_nfs_smb_afs_and_fuse() {
+        for keeping in [0x6969, 0x6573_5546, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f, 0x6b41_4653] {
+            assert!(keeps_names_of_open_files(keeping), "{keeping:x}");
+        }
+        let (ext4, xfs, tmpfs, btrfs, gfs2, ocfs2, ceph) =
+            (0xef53, 0x5846_5342, 0x0102_1994, 0x9123_683e, 0x0116_1970, 0x7461_636f, 0x00c3_6400);
+        for other in [ext4, xfs, tmpfs, btrfs, gfs2, ocfs2, ceph] {
+            assert!(!keeps_names_of_open_files(other), "{other:x}");
+        }
+    }
 
     /// Their numbers are in linux/magic.h and in the sources of bcachefs and ZFS.
     #[test]

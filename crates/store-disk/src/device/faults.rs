@@ -18,6 +18,7 @@ enum Call {
     Clear,
     SetLength,
     Free,
+    Statfs,
 }
 
 static FAILING: Mutex<Vec<(Call, PathBuf)>> = Mutex::new(Vec::new());
@@ -77,6 +78,11 @@ pub fn hold_frees_below(path: &Path) {
     fail(Call::Free, path);
 }
 
+/// From now on statfs(2) says of everything below this directory that it is on NFS.
+pub fn claim_nfs_below(path: &Path) {
+    fail(Call::Statfs, path);
+}
+
 pub fn mend(path: &Path) {
     FAILING.lock().expect("no test panics inside").retain(|(_, failing)| failing != path);
 }
@@ -114,6 +120,10 @@ pub(super) fn check_sync(file: &File) -> io::Result<()> {
 pub(super) fn check_sync_file_system(file: &File) -> io::Result<()> {
     check(Call::Sync, file)?;
     check(Call::SyncFileSystem, file)
+}
+
+pub(super) fn is_on_nfs(file: &File) -> bool {
+    check(Call::Statfs, file).is_err()
 }
 
 pub(super) fn wait_to_free(file: &File) {

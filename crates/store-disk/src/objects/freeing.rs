@@ -4,6 +4,9 @@
 //! seconds on a cold disk in which nothing of the target is answered. So a large one is opened before, and a thread closes it. The name
 //! is gone as durably as without that. A file without a name that a crash finds open is on the list of orphans of its file
 //! system, which frees it when it is mounted; and the kernel does it for a process that ends.
+//!
+//! Where unlink(2) of an open file only renames it until it is closed (NFS, as `.nfs` and a number), a server that is fenced
+//! in between would leave all of it to nobody: there it is removed as it was.
 
 use super::Shared;
 use crate::device;
@@ -50,7 +53,8 @@ impl Freeing {
             return None;
         }
         // Without a descriptor it is done as ever.
-        device::open_to_read(path).ok()
+        let file = device::open_to_read(path).ok()?;
+        device::is_name_removed_at_once(&file).is_ok_and(|is_removed| is_removed).then_some(file)
     }
 
     /// It has lost its name.

@@ -595,3 +595,19 @@ fn nobody_waits_until_the_blocks_of_a_removed_object_are_free() {
     store.close();
     assert_eq!(store.freeing.waiting_count(), 0, "an end in order leaves nothing");
 }
+
+/// NFS gives a file that somebody has open another name, until it is closed. A server that is fenced before closes nothing.
+#[test]
+fn who_removes_waits_where_a_file_keeps_a_name_as_long_as_it_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = ObjectDisk::open(dir.path(), &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    store.allocate(&object(1), Extent::new(0, 65 << 20), true, Room::BesideReserve).unwrap();
+    faults::claim_nfs_below(dir.path());
+    faults::hold_frees_below(dir.path());
+    let is_destroyed = store.destroy(&object(1));
+    let waiting_count = store.freeing.waiting_count();
+    faults::mend(dir.path());
+    assert_eq!((is_destroyed, waiting_count), (Ok(true), 0));
+    assert_eq!(store.stat(&object(1)), Ok(None));
+    store.close();
+}
