@@ -132,6 +132,12 @@ pub enum MdsEvent {
         fid: Fid,
         status: Status,
     },
+    /// Rows of objects to be destroyed cannot be read now. They are read again each second, and each is told of once.
+    DestroysUnread {
+        ost: u16,
+        count: usize,
+        status: Status,
+    },
     /// Objects are gone from an OST.
     Destroyed {
         ost: u16,

@@ -857,6 +857,13 @@ fn log_mds_event(target: TargetId, event: &MdsEvent) {
         MdsEvent::Failed { what, fid, status } => {
             tracing::error!(%target, what, %fid, %status, "left undone")
         }
+        MdsEvent::DestroysUnread { ost, count, status } => {
+            let ost = TargetId::ost(*ost);
+            tracing::error!(
+                %target, %ost, count, %status,
+                "what is to be destroyed cannot be read: it takes room until it can, and is read again each second"
+            );
+        }
     }
 }
 

@@ -213,7 +213,9 @@ impl Server {
         out.extend(outputs.into_iter().map(|output| match output {
             mds::Output::Send(frame) => Effect::Send(frame),
             mds::Output::Event(MdsEvent::Core(event)) => Effect::Core(event),
-            mds::Output::Event(event @ MdsEvent::Failed { .. }) => Effect::Failed(format!("{event:?}")),
+            mds::Output::Event(event @ (MdsEvent::Failed { .. } | MdsEvent::DestroysUnread { .. })) => {
+                Effect::Failed(format!("{event:?}"))
+            }
             mds::Output::Event(event) => Effect::Note(format!("{event:?}")),
         }));
     }

@@ -126,7 +126,9 @@ pub(super) enum Call {
 struct Destroys {
     ready: VecDeque<Vec<u8>>,
     in_flight: usize,
-    /// The OST could not: not before this.
+    /// Those that are ready, and could not be read: they have been told of.
+    unread: BTreeSet<Vec<u8>>,
+    /// The OST could not, or the device some of it: not before this.
     send_at: Option<Time>,
 }
 
@@ -576,32 +578,41 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// A row that is damaged is given up. One that the device cannot read now is read again.
-    fn send_destroy(&mut self, now: Now, ost: u16, mut keys: Vec<Vec<u8>>, out: &mut Vec<Output>) {
-        let mut objects = Vec::new();
-        let mut unread = Vec::new();
-        for key in &keys {
-            match self.objects_of(key) {
+    fn send_destroy(&mut self, now: Now, ost: u16, wanted: Vec<Vec<u8>>, out: &mut Vec<Output>) {
+        let (mut objects, mut keys) = (Vec::new(), Vec::new());
+        let (mut unread, mut unread_status) = (Vec::new(), None);
+        for key in wanted {
+            match self.objects_of(&key) {
                 Ok(of_row) => objects.extend(of_row),
-                Err(status) => {
-                    let fid = rows::split_destroy_key(key).map_or(Fid::default(), |(_, fid, _)| fid);
+                Err(status @ Status::Corrupt) => {
+                    let fid = rows::split_destroy_key(&key).map_or(Fid::default(), |(_, fid, _)| fid);
                     let what = "objects were not destroyed";
                     out.push(Output::Event(MdsEvent::Failed { what, fid, status }));
-                    if status != Status::Corrupt {
-                        unread.push(key.clone());
-                    }
+                }
+                Err(status) => {
+                    unread_status = Some(status);
+                    unread.push(key);
+                    continue;
                 }
             }
+            keys.push(key);
         }
-        if !unread.is_empty() {
-            keys.retain(|key| !unread.contains(key));
-            if let Some(queue) = self.peers.destroys.get_mut(&ost) {
-                queue.in_flight -= usize::from(keys.is_empty());
+        if let Some(queue) = self.peers.destroys.get_mut(&ost) {
+            for key in &keys {
+                queue.unread.remove(key);
+            }
+            if let Some(status) = unread_status {
+                let count = unread.iter().filter(|key| queue.unread.insert(key.to_vec())).count();
+                if count > 0 {
+                    out.push(Output::Event(MdsEvent::DestroysUnread { ost, count, status }));
+                }
                 queue.ready.extend(unread);
                 queue.send_at = Some(now.time.after(DESTROY_AGAIN_AFTER));
             }
-            if keys.is_empty() {
-                return;
-            }
+            queue.in_flight -= usize::from(keys.is_empty());
+        }
+        if keys.is_empty() {
+            return;
         }
         let request = Request::Ost(OstRequest::Destroy { objects });
         self.call(now, TargetId::ost(ost), request, Call::Destroy { ost, keys }, out);

@@ -594,6 +594,42 @@ fn objects_whose_row_cannot_be_read_now_are_destroyed_when_it_can() {
 }
 
 #[test]
+fn rows_of_objects_that_cannot_be_read_are_told_of_once() {
+    let mut world = World::new(1, 1);
+    let store = Arc::clone(&world.servers[0].store);
+    let fails = store::StoreError::Device { operation: "read a row", errno: 5 };
+    let told = |world: &World| {
+        let is_told =
+            |event: &&MdsEvent| matches!(event, MdsEvent::Failed { .. } | MdsEvent::DestroysUnread { .. });
+        world.events.iter().filter(is_told).cloned().collect::<Vec<_>>()
+    };
+    let mut told_count = 0;
+    // The second time they are told of again.
+    for names in [["f", "g"], ["h", "i"]] {
+        for name in names {
+            world.mkfile(Fid::ROOT, name);
+        }
+        world.servers[0].is_synced = false;
+        for name in names {
+            world.unlink(Fid::ROOT, name).unwrap();
+        }
+        let keys = store.rows().into_keys().filter(|(table, _)| *table == rows::DESTROYS);
+        for (table, key) in keys.collect::<Vec<_>>() {
+            assert!(store.set_unreadable(table, &key, fails.clone()));
+        }
+        world.servers[0].is_synced = true;
+        world.pass_seconds(5);
+        told_count += 1;
+        assert_eq!(told(&world).len(), told_count);
+        assert!(matches!(told(&world).last(), Some(MdsEvent::DestroysUnread { ost: 0, count: 2, .. })));
+        store.mend_reads();
+        world.pass_seconds(3);
+    }
+    assert_eq!((world.destroyed.len(), told(&world).len()), (4, 2));
+    world.check_consistent();
+}
+
+#[test]
 fn a_client_that_does_not_come_back_is_not_waited_for_for_ever() {
     let mut world = World::new(1, 2);
     world.mkfile(Fid::ROOT, "f");
