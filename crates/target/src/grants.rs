@@ -14,6 +14,10 @@ const AVAIL_SHARE: u64 = 8;
 
 /// Fewer inodes than these are about to end: each piece that is kept back may be the first of an object.
 const FREE_INODES_MIN: u64 = 4096;
+/// Of the free inodes: others make objects meanwhile.
+const INODES_SHARE: u64 = 8;
+/// A piece counts as this at least (`client::dirty`).
+const PIECE_BYTES_MIN: u64 = 4096;
 
 /// Bytes by client. One to whom less is granted than before may still have as much under way for a while.
 #[derive(Debug, Default)]
@@ -26,9 +30,14 @@ pub struct Grants {
 impl Grants {
     /// What a client may keep back from now on; nothing when the device is full but for its reserve.
     pub fn renew(&mut self, client: ClientId, space: &Space) -> u64 {
+        self.renew_within(client, space, space.reserve_bytes / RESERVE_SHARE)
+    }
+
+    /// All clients together have no more than `bytes_max`.
+    fn renew_within(&mut self, client: ClientId, space: &Space, bytes_max: u64) -> u64 {
         self.drop_client(client);
         // Half of what is left: there may come more clients, and renewed so all have as much in the end.
-        let share = (space.reserve_bytes / RESERVE_SHARE).saturating_sub(self.total_bytes) / 2;
+        let share = bytes_max.saturating_sub(self.total_bytes) / 2;
         let grant = share.min(GRANT_BYTES_MAX).min(space.avail_bytes / AVAIL_SHARE);
         if grant > 0 {
             self.by_client.insert(client, grant);
@@ -40,11 +49,17 @@ impl Grants {
     /// The same of data that may be the first of their object, which takes an inode of the device.
     pub fn renew_for_objects(&mut self, client: ClientId, space: &Space) -> u64 {
         // A file system that makes inodes as they are needed says that it has none.
-        if space.total_inode_count > 0 && space.free_inode_count < FREE_INODES_MIN {
+        if space.total_inode_count == 0 {
+            return self.renew(client, space);
+        }
+        if space.free_inode_count < FREE_INODES_MIN {
             self.drop_client(client);
             return 0;
         }
-        self.renew(client, space)
+        let piece_count_max = space.free_inode_count / INODES_SHARE;
+        let bytes_max =
+            piece_count_max.saturating_mul(PIECE_BYTES_MIN).min(space.reserve_bytes / RESERVE_SHARE);
+        self.renew_within(client, space, bytes_max)
     }
 
     pub fn drop_client(&mut self, client: ClientId) {
@@ -104,6 +119,21 @@ mod tests {
         assert_eq!(grants.renew_for_objects(ClientId(1), &with_inodes(1 << 20, FREE_INODES_MIN - 1)), 0);
         assert_eq!(grants.total_bytes(), 0);
         assert!(grants.renew_for_objects(ClientId(1), &with_inodes(0, 0)) > 0, "they are not counted there");
+    }
+
+    #[test]
+    fn all_grants_together_are_a_part_of_the_inodes_too() {
+        let mut grants = Grants::default();
+        let few = Space {
+            total_inode_count: 1 << 20,
+            free_inode_count: 2 * FREE_INODES_MIN,
+            ..space(1 << 40, 1 << 30)
+        };
+        for client in 0..100 {
+            let granted = grants.renew_for_objects(ClientId(client), &few);
+            assert!(client > 0 || granted > 0);
+            assert!(grants.total_bytes() / 4096 <= few.free_inode_count / 8, "{client}");
+        }
     }
 
     #[test]
