@@ -107,6 +107,15 @@ impl Advisory {
             || self.held.iter().any(|lock| lock.owner == owner && lock.is_flock == is_flock)
     }
 
+    /// Whether an owner has this very lock, and nothing on its way that would change that.
+    pub(crate) fn has(&self, lock: &FileLock) -> bool {
+        let is_on_its_way = self.on_their_way.iter().any(|other| is_of_one(&other.lock, lock));
+        let is_same =
+            |held: &FileLock| is_of_one(held, lock) && held.kind == lock.kind && held.extent == lock.extent;
+        let is_doubtful = self.doubtful.contains(&(lock.owner, lock.is_flock));
+        !is_on_its_way && !is_doubtful && self.held.iter().any(is_same)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

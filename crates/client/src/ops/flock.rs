@@ -8,7 +8,7 @@ use crate::ops::inode_of;
 use crate::state::State;
 use base::limits::FLOCK_WAITS_MAX;
 use base::{Duration, Extent, Fid, Status};
-use rpc::Kind;
+use rpc::{ImportState, Kind};
 use wire::mdt::{FileLock, FlockKind};
 use wire::{MdtReply, MdtRequest};
 
@@ -32,6 +32,9 @@ pub(crate) async fn set(
     can_wait: bool,
 ) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
+    if ctx.with(|state| state.has_shared_flock(fid, &lock)) {
+        return Ok(Answer::Done);
+    }
     let is_wait = can_wait && lock.kind != FlockKind::Unlock;
     if is_wait && ctx.with(|state| waits_at(state, fid)) >= FLOCK_WAITS_MAX {
         return Err(Status::NoLocks);
@@ -73,6 +76,17 @@ pub(crate) async fn set(
         void_late_answers(ctx, fid).await;
     }
     result.map(|()| Answer::Done)
+}
+
+impl State {
+    /// Thousands of nodes that share one lock say so again every few seconds, in case that an eviction has taken it; and the MDT looks at all
+    /// of them each time. The session hears of an eviction by itself. Whoever has a file for himself is told at once.
+    fn has_shared_flock(&self, fid: Fid, lock: &FileLock) -> bool {
+        let connection = self.connections.get(&State::mdt(fid));
+        let is_active = connection.is_some_and(|it| it.import.state() == ImportState::Active);
+        let has = || self.nodes.by_fid(fid).is_some_and(|node| node.data.advisory.has(lock));
+        lock.is_flock && lock.kind == FlockKind::Read && is_active && has()
+    }
 }
 
 /// Asks for a lock or an unlock. What is held counts as changed by halves until the answer is there.

@@ -103,6 +103,35 @@ fn what_was_given_up_without_an_answer_is_not_in_the_way_of_its_next_holder() {
     }
 }
 
+/// A node says again and again that it holds its root, as long as that is so for nothing.
+#[test]
+fn a_shared_lock_that_is_held_is_asked_for_again_after_an_eviction_only() {
+    let (mut world, files) = shared_file();
+    let ask = |world: &mut World, kind, can_wait| {
+        let before = world.mounts[0].sent_count;
+        assert_eq!(world.call(0, set(files[0], kind, can_wait)), Ok(Answer::Done));
+        world.mounts[0].sent_count > before
+    };
+    assert!(ask(&mut world, FlockKind::Read, false));
+    assert!(!ask(&mut world, FlockKind::Read, false));
+    assert!(!ask(&mut world, FlockKind::Read, true));
+    assert!(ask(&mut world, FlockKind::Write, false));
+    assert!(
+        ask(&mut world, FlockKind::Write, false),
+        "who has it for himself wants to hear of an eviction at once"
+    );
+    assert!(ask(&mut world, FlockKind::Read, false), "it is another one");
+    assert!(!ask(&mut world, FlockKind::Read, false));
+    world.evict(0, 0);
+    world.pass(Duration::from_secs(60));
+    assert!(world.mounts[0].events.contains(&Event::Evicted(MDT)));
+    assert!(ask(&mut world, FlockKind::Read, false));
+    assert!(!ask(&mut world, FlockKind::Read, false));
+    assert_eq!(world.call(1, set(files[1], FlockKind::Write, false)), Err(EAGAIN));
+    assert_eq!(world.call(0, set(files[0], FlockKind::Unlock, false)), Ok(Answer::Done));
+    assert!(ask(&mut world, FlockKind::Read, false));
+}
+
 /// One thread waits for a lock, and another one closes the descriptor: the lock that comes after that goes with the description.
 #[test]
 fn a_lock_that_is_granted_after_its_descriptor_was_closed_goes_with_the_last_one() {
