@@ -13,6 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use wire::lock::LockWant;
 use wire::mdt::{Credentials, Entry, OpenArgs};
 use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
@@ -207,7 +208,7 @@ impl Ctx {
         if let Some(groups) = self.groups(who).await {
             return ask(groups).await;
         }
-        let judged = self.judged_groups(who);
+        let judged = self.judged_groups(who).await;
         if !judged.is_empty() {
             match ask(judged).await {
                 Err(Status::AccessDenied | Status::NotPermitted) => {}
@@ -228,14 +229,32 @@ impl Ctx {
     }
 
     /// Groups of the inodes that a call is about, and that it names. None of a call that it has not judged.
-    pub(crate) fn judged_groups(&self, who: &Who) -> Vec<u32> {
-        self.with(|state| {
-            let Some(call) = state.calls.get(&who.id).filter(|call| call.is_judged) else {
-                return Vec::new();
+    pub(crate) async fn judged_groups(&self, who: &Who) -> Vec<u32> {
+        let judged = self.with(|state| {
+            let call = state.calls.get(&who.id).filter(|call| call.is_judged)?;
+            let of_node = |node: &u64| {
+                let node = state.nodes.get(*node)?;
+                Some((node.fid(), node.attr().map(|attr| attr.gid)))
             };
-            let of_inodes = call.holds.iter().filter_map(|node| Some(state.nodes.get(*node)?.attr()?.gid));
-            of_inodes.chain(call.named_gid).collect()
-        })
+            Some((call.holds.iter().filter_map(of_node).collect::<Vec<_>>(), call.named_gid))
+        });
+        let Some((inodes, named)) = judged else { return Vec::new() };
+        let mut groups = Vec::new();
+        for (fid, known) in inodes {
+            groups.extend(match known {
+                Some(gid) => Some(gid),
+                // Forgotten while the call waited for its MDT.
+                None => self.ask_gid(fid).await,
+            });
+        }
+        groups.extend(named);
+        groups
+    }
+
+    async fn ask_gid(&self, fid: Fid) -> Option<u32> {
+        let request = MdtRequest::Getattr { fid, want: LockWant::default() };
+        let entry = self.mdt_entry(fid, request, Kind::Plain).await.ok()?;
+        entry.attr.map(|attr| attr.gid)
     }
 
     pub(crate) async fn ost(

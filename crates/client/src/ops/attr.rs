@@ -302,7 +302,10 @@ async fn set_attrs(
     let needs_groups = set.permissions.is_some_and(|mode| mode & S_ISGID != 0) && who.caller.uid != 0;
     let groups = match needs_groups {
         // The kernel has taken the bit away from who is in no group of the file.
-        true => Some(ctx.groups(who).await.unwrap_or_else(|| ctx.judged_groups(who))),
+        true => match ctx.groups(who).await {
+            None => Some(ctx.judged_groups(who).await),
+            groups => groups,
+        },
         false => None,
     };
     // The access ACL follows the permissions, and a capability goes with the owner.

@@ -2,11 +2,12 @@
 
 use crate::world::{O_APPEND, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, ROOT, TOP, USER, World, append_call};
 use base::limits::FLOCK_WAITS_MAX;
-use base::{Duration, FileType, SetTime, TargetKind, WallTime};
-use client::{Answer, Call, Event, SetattrCall};
+use base::{Duration, FileType, SetTime, TargetId, TargetKind, WallTime};
+use client::{Answer, Call, Event, Input, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 use wire::{ComponentHint, LayoutHint};
 
+const MDT: TargetId = TargetId::mdt(0);
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
@@ -400,6 +401,37 @@ fn where_groups_cannot_be_seen_the_kernel_has_judged() {
     assert!(world.call(0, Call::Setattr { node: dir, set }).is_ok());
     let make = Call::MkdirOn { parent: dir, name: b"sub".into(), mode, umask, mdt_index: 0 };
     assert_eq!(world.call_as(0, USER, make), Err(EACCES));
+}
+
+/// With all else that was known of an MDT the client forgets the groups of its inodes, by which the kernel has judged.
+#[test]
+fn where_groups_cannot_be_seen_the_kernel_has_judged_also_over_a_restart() {
+    for away in [Duration::ZERO, Duration::from_secs(60)] {
+        let mut world = World::new(1, 1, 1);
+        let dir = world.mkdir(0, TOP, "d");
+        let set = SetattrCall { mode: Some(0o2770), gid: Some(50), ..Default::default() };
+        assert!(world.call(0, Call::Setattr { node: dir, set }).is_ok());
+        world.mounts[0].groups = None;
+        let over_restart = |world: &mut World, call: Call| {
+            world.sync();
+            world.crash(MDT);
+            world.input(0, Input::ConnectionLost(MDT));
+            world.pass(away);
+            let id = world.begin_as(0, USER, call);
+            assert!(!world.is_answered(0, id));
+            world.start(MDT);
+            world.pass(Duration::from_secs(5));
+            world.finish(0, id)
+        };
+        let (mode, umask) = (0o755, 0);
+        let create = Call::Create { parent: dir, name: b"f".into(), mode, umask, flags: O_RDWR | O_EXCL };
+        let made = over_restart(&mut world, create);
+        let Ok(Answer::Created { entry, .. }) = made else { panic!("{away:?}: {made:?}") };
+        let set = SetattrCall { mode: Some(0o2755), ..Default::default() };
+        let set = over_restart(&mut world, Call::Setattr { node: entry.node, set });
+        let Ok(Answer::Attr(answer)) = set else { panic!("{away:?}: {set:?}") };
+        assert_eq!((answer.attr.permissions, answer.attr.gid), (0o2755, 50), "{away:?}");
+    }
 }
 
 #[test]
