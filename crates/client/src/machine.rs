@@ -242,6 +242,7 @@ impl Client {
                 gives_up: state.gives_up(&call),
                 is_judged: ops::is_judged(&call),
                 named_gid: ops::named_gid(&call),
+                last_eviction: state.last_eviction,
                 caller,
                 is_answered: false,
             };

@@ -62,6 +62,8 @@ impl State {
         connection.commit_waiters.clear();
         connection.committed = connection.committed.min(connection.import.last_committed());
         connection.eviction_count += 1;
+        self.last_eviction += 1;
+        connection.last_eviction = self.last_eviction;
         connection.grant_bytes = 0;
         self.wake_revocations(target);
         if target.kind == TargetKind::Mdt {

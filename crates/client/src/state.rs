@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) is_drained: bool,
     /// How often this client was evicted; tells operations that what they started before is gone.
     pub(crate) eviction_count: u64,
+    /// The number of the last one among those by all targets.
+    pub(crate) last_eviction: u64,
     /// The kernel was told to forget what depends on this target, as the lease has run out.
     pub(crate) is_lease_lost: bool,
     /// Of an MDT: what was kept back for its files was sent, as it was not heard for long.
@@ -106,6 +108,8 @@ pub(crate) struct CallState {
     pub(crate) is_judged: bool,
     /// The group that it names.
     pub(crate) named_gid: Option<u32>,
+    /// The number of the last eviction before it.
+    pub(crate) last_eviction: u64,
     pub(crate) caller: Caller,
     pub(crate) is_answered: bool,
 }
@@ -122,6 +126,8 @@ pub(crate) struct State {
     pub(crate) config: Option<ClusterConfig>,
     pub(crate) config_waiters: Vec<Sender<()>>,
     pub(crate) connections: BTreeMap<TargetId, Connection>,
+    /// How often any of them has evicted this client.
+    pub(crate) last_eviction: u64,
     /// Of all of them.
     pub(crate) timeouts: TimeoutBounds,
     pub(crate) nodes: Nodes,
@@ -239,6 +245,7 @@ impl State {
             config: None,
             config_waiters: Vec::new(),
             connections: BTreeMap::new(),
+            last_eviction: 0,
             timeouts: TimeoutBounds::default(),
             nodes: Nodes::new(),
             root: Root::new(Fid::ROOT),
@@ -330,6 +337,7 @@ impl State {
                 is_switched_off: false,
                 is_drained: false,
                 eviction_count: 0,
+                last_eviction: 0,
                 is_lease_lost: false,
                 is_late_to_keep: false,
                 has_been_active: false,

@@ -322,7 +322,7 @@ async fn set_attrs(
         super::xattr::forget(ctx, fid);
     }
     result?;
-    super::sync::sync_inode_change(ctx, fid).await?;
+    super::sync::sync_inode_change(ctx, who, fid).await?;
     let attr = current_attr(ctx, fid).await?;
     Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
 }

@@ -206,6 +206,6 @@ pub(crate) async fn fallocate(
     if !keep_size {
         ctx.with(|state| state.note_kernel_wrote(node, end));
     }
-    sync_inode_change(ctx, file.fid).await?;
+    sync_inode_change(ctx, who, file.fid).await?;
     Ok(Answer::Done)
 }

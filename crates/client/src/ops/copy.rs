@@ -62,6 +62,6 @@ pub(crate) async fn copy_range(
         }
     }
     ctx.with(|state| state.note_kernel_wrote(to.node, to.offset_bytes.saturating_add(copied)));
-    sync_inode_change(ctx, sink.fid).await?;
+    sync_inode_change(ctx, who, sink.fid).await?;
     Ok(Answer::Written(copied))
 }

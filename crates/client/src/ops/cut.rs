@@ -192,7 +192,7 @@ pub(crate) async fn cut_back(ctx: &Ctx, who: &Who, fid: Fid, cut: Cut) -> Outcom
         let layout = file_layout(ctx, fid).await?;
         cut_end(ctx, &File { fid, layout }, own.start, own.end).await?;
     }
-    super::sync::sync_inode_change(ctx, fid).await?;
+    super::sync::sync_inode_change(ctx, who, fid).await?;
     let attr = current_attr(ctx, fid).await?;
     Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
 }

@@ -81,7 +81,7 @@ pub(crate) async fn setdirstripe(
         return Err(Status::ProtocolError);
     };
     ctx.with(|state| state.see_entry(&entry));
-    super::sync::sync_inode_change(ctx, fid).await?;
+    super::sync::sync_inode_change(ctx, who, fid).await?;
     crate::locks::forget_kernel_attr(ctx, fid).await;
     Ok(Answer::Done)
 }

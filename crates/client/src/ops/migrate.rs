@@ -49,6 +49,6 @@ pub(crate) async fn migrate(
     let answer = ctx.request(target, request, Bytes::new(), Kind::Modifying).await?;
     let Reply::Mdt(MdtReply::Entry(_)) = answer.reply else { return Err(Status::ProtocolError) };
     ctx.with(|state| state.note_change(target, parent, answer.transno));
-    sync_names(ctx, &[parent]).await?;
+    sync_names(ctx, who, &[parent]).await?;
     Ok(Answer::Migrated { has_moved: true })
 }

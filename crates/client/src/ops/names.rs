@@ -232,7 +232,7 @@ pub(crate) async fn make(
     let parent = home_of(ctx, parent, &name)?;
     let (entry, cover) = create(ctx, who, parent, &name, creation).await?;
     let fid = entry.fid;
-    if let Err(status) = sync_names(ctx, &[parent]).await {
+    if let Err(status) = sync_names(ctx, who, &[parent]).await {
         ctx.with(|state| state.nodes.drop_unused(fid.inode_number()));
         return Err(status);
     }
@@ -269,7 +269,7 @@ pub(crate) async fn make_unreferenced(
     let (entry, _) = create(ctx, who, parent, &name, creation).await?;
     forget_absent(ctx, parent, &name).await;
     ctx.with(|state| state.nodes.drop_unused(entry.fid.inode_number()));
-    sync_names(ctx, &[parent]).await?;
+    sync_names(ctx, who, &[parent]).await?;
     crate::locks::forget_kernel_attr(ctx, parent).await;
     Ok(Answer::Done)
 }
@@ -335,7 +335,7 @@ pub(crate) async fn remove(
         forget_name(state, gone, parent, &name, child.as_ref().is_none_or(|child| child.attr.is_none()));
     });
     give_back_of_gone(ctx, child.as_deref());
-    sync_names(ctx, &[parent]).await?;
+    sync_names(ctx, who, &[parent]).await?;
     Ok(Answer::Done)
 }
 
@@ -527,7 +527,7 @@ pub(crate) async fn rename(
         }
     });
     give_back_of_gone(ctx, replaced_entry.as_deref());
-    sync_names(ctx, &[parent, new_parent]).await?;
+    sync_names(ctx, who, &[parent, new_parent]).await?;
     settle_moved(ctx, old, child.map(|entry| entry.fid), new_parent, &new_name).await;
     if flags & RENAME_EXCHANGE != 0 {
         settle_moved(ctx, new, replaced_entry.map(|entry| entry.fid), parent, &name).await;
@@ -603,7 +603,7 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
         state.see_entry(&entry);
         copy_change(state, target, parent, fid);
     });
-    sync_names(ctx, &[parent]).await?;
+    sync_names(ctx, who, &[parent]).await?;
     let attr = attr_of_named(ctx, fid, parent, &name).await?;
     Ok(Answer::Entry(ctx.with(|state| {
         let is_valid = state.is_name_locked_by(parent, &name, held.or(want.name));

@@ -67,7 +67,7 @@ pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome
 async fn created_attr(ctx: &Ctx, who: &Who, entry: &Entry, args: OpenArgs, flags: u32) -> Outcome<Attr> {
     if !entry.was_created && flags & O_TRUNC != 0 && args.write {
         attr::truncate_opened(ctx, who, entry.fid, args.handle).await?;
-        sync_inode_change(ctx, entry.fid).await?;
+        sync_inode_change(ctx, who, entry.fid).await?;
     }
     match &entry.attr {
         // A file that is new and open here only is as large as nothing.
@@ -221,7 +221,7 @@ pub(crate) async fn create_open(
     }
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
     let directories = if name.is_some() { &[parent][..] } else { &[] };
-    let synced = sync_names(ctx, directories).await;
+    let synced = sync_names(ctx, who, directories).await;
     let attr = match synced.and(created_attr(ctx, who, &entry, args, flags).await) {
         Ok(attr) => attr,
         Err(error) => {

@@ -63,6 +63,12 @@ impl State {
             .collect()
     }
 
+    /// Who has changed these inodes or their data for this client.
+    fn changed_targets(&self, fids: &[Fid]) -> BTreeSet<TargetId> {
+        let nodes = fids.iter().filter_map(|fid| self.nodes.by_fid(*fid));
+        nodes.flat_map(|node| node.changes.newest.keys().copied()).collect()
+    }
+
     /// How far the attributes of an inode are known here: in an incarnation of its MDT, as later ones may begin again below.
     fn seen_version(&self, fid: Fid) -> Option<(Epoch, Version)> {
         let connection = self.connections.get(&State::mdt(fid))?;
@@ -110,16 +116,18 @@ async fn sync_mdts(ctx: &Ctx, targets: BTreeSet<TargetId>) -> Outcome<()> {
 ///
 /// # Errors
 /// It may be lost: the kernel then looks up again what it knows of names.
-pub(crate) async fn sync_names(ctx: &Ctx, directories: &[Fid]) -> Outcome<()> {
+pub(crate) async fn sync_names(ctx: &Ctx, who: &Who, directories: &[Fid]) -> Outcome<()> {
     if ctx.with(|state| state.sync_rule < SyncRule::Names) {
         return Ok(());
     }
+    let own = || directories.iter().filter_map(|directory| mdt_of(*directory).ok());
     let targets = ctx.with(|state| {
         let of_changes = directories.iter().flat_map(|directory| state.uncommitted_mdts(*directory));
-        let own = directories.iter().filter_map(|directory| mdt_of(*directory).ok());
-        of_changes.chain(own).collect::<BTreeSet<_>>()
+        of_changes.chain(own()).collect::<BTreeSet<_>>()
     });
-    let synced = unless_evicted(ctx, targets.clone(), sync_mdts(ctx, targets)).await;
+    // One that has evicted counts as durable.
+    let changed = ctx.with(|state| state.changed_targets(directories)).into_iter().chain(own()).collect();
+    let synced = unless_evicted(ctx, who, changed, sync_mdts(ctx, targets)).await;
     if synced.is_err() && ctx.with(|state| state.options.has_inc_epoch) {
         // Inside a call no notification is waited for that needs a directory's lock.
         ctx.notify(Notify::IncEpoch).await;
@@ -131,39 +139,41 @@ pub(crate) async fn sync_names(ctx: &Ctx, directories: &[Fid]) -> Outcome<()> {
 ///
 /// # Errors
 /// It may be lost: the kernel then asks again for what it knows of the inode.
-pub(crate) async fn sync_inode_change(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+pub(crate) async fn sync_inode_change(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<()> {
     if ctx.with(|state| state.sync_rule < SyncRule::All) {
         return Ok(());
     }
-    let targets = ctx.with(|state| {
-        let changed = state.nodes.by_fid(fid).into_iter().flat_map(|node| node.changes.newest.keys());
-        changed.copied().collect()
-    });
+    let changed = ctx.with(|state| state.changed_targets(&[fid]));
     let syncing = async {
         let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
             vec![Box::pin(sync_data(ctx, fid)), Box::pin(sync_inode(ctx, fid, true))];
         join_all(parts).await.into_iter().collect()
     };
-    let synced = unless_evicted(ctx, targets, syncing).await;
+    let synced = unless_evicted(ctx, who, changed, syncing).await;
     if synced.is_err() {
         forget_kernel_attr(ctx, fid).await;
     }
     synced
 }
 
-/// After an eviction a target answers that everything is durable, and may have lost in a restart what this client would have sent again.
+/// After an eviction, at any time since the call began, a target answers that everything is durable, and may have lost in a restart what this
+/// client would have sent again.
 async fn unless_evicted(
     ctx: &Ctx,
+    who: &Who,
     targets: BTreeSet<TargetId>,
     syncing: impl Future<Output = Outcome<()>>,
 ) -> Outcome<()> {
-    let count = |state: &mut State| -> u64 {
-        let known = targets.iter().filter_map(|target| state.connections.get(target));
-        known.map(|connection| connection.eviction_count).sum()
-    };
-    let before = ctx.with(count);
+    let before = ctx.with(|state| {
+        let call = state.calls.get(&who.id);
+        call.map_or(state.last_eviction, |call| call.last_eviction)
+    });
     syncing.await?;
-    if ctx.with(count) == before { Ok(()) } else { Err(Status::Evicted) }
+    let is_evicted = ctx.with(|state| {
+        let mut known = targets.iter().filter_map(|target| state.connections.get(target));
+        known.any(|connection| connection.last_eviction > before)
+    });
+    if is_evicted { Err(Status::Evicted) } else { Ok(()) }
 }
 
 pub(crate) async fn fsync(ctx: &Ctx, who: &Who, node: u64, fh: u64) -> Outcome<Answer> {

@@ -190,7 +190,7 @@ async fn change(ctx: &Ctx, who: &Who, fid: Fid, make: impl Fn(Credentials) -> Md
         }
         state.see_entry(&entry);
     });
-    super::sync::sync_inode_change(ctx, fid).await?;
+    super::sync::sync_inode_change(ctx, who, fid).await?;
     Ok(Answer::Done)
 }
 

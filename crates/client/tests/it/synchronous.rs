@@ -1,7 +1,7 @@
 //! What `-o dirsync` and `-o sync` promise: a change is durable when it is answered.
 
 use crate::world::{O_EXCL, O_RDWR, TOP, World};
-use base::TargetId;
+use base::{Duration, TargetId};
 use client::{Answer, Call, Input, SetattrCall, Setting, SyncRule};
 
 /// -> The world, a directory, and a file in it that is open; all of it is durable, and nothing becomes so from now on.
@@ -127,4 +127,24 @@ fn a_change_that_may_be_lost_is_an_error() {
     assert!(world.mounts[0].notified.contains(&client::Notify::IncEpoch));
     let node = world.lookup(1, TOP, "d").expect("it is durable").node;
     assert_eq!(world.names(1, node), ["f", "sub"], "it was not lost this time");
+}
+
+/// The OST has cut the file and evicts, and by the time that the MDT has answered too that is long over.
+#[test]
+fn a_change_that_an_eviction_may_have_taken_before_its_last_answer_is_an_error() {
+    let (mut world, _, (node, fh)) = world_with(SyncRule::All);
+    world.crash(TargetId::mdt(0));
+    world.input(0, Input::ConnectionLost(TargetId::mdt(0)));
+    let set = SetattrCall { size_bytes: Some(50), fh: Some(fh), ..SetattrCall::default() };
+    let id = world.begin(0, Call::Setattr { node, set });
+    assert!(!world.is_answered(0, id));
+    world.evict_from_ost(0, 0);
+    world.evict_from_ost(0, 1);
+    world.pass(Duration::from_secs(60));
+    let is_evicted = |event: &client::Event| matches!(event, client::Event::Evicted(target) if target.kind == base::TargetKind::Ost);
+    assert!(world.mounts[0].events.iter().any(is_evicted));
+    world.is_syncing = true;
+    world.start(TargetId::mdt(0));
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.finish(0, id), Err(5));
 }
