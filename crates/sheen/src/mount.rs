@@ -652,8 +652,7 @@ pub fn remount(path: &Path, choices: &Choices) -> Result<()> {
 /// # Errors
 /// The kernel would leave it out of a remount without a word.
 fn check_dirsync(path: &Path, choices: &Choices, flags: &[String]) -> Result<()> {
-    let is_wanted = choices.sync_rule() == client::SyncRule::Names;
-    if is_wanted && options::sync_rule_of(flags) != client::SyncRule::Names {
+    if choices.adds_dirsync(flags) {
         bail!(
             "the kernel does not change dirsync of what is mounted; unmount {}, and mount it with dirsync",
             path.display()

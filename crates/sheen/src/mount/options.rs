@@ -277,6 +277,11 @@ impl Choices {
         }
     }
 
+    /// Whether `dirsync` is wanted of what is mounted without it, by the flags that the kernel shows. With `sync` it is in force no less.
+    pub fn adds_dirsync(&self, flags: &[String]) -> bool {
+        self.flags & libc::MS_DIRSYNC != 0 && !flags.iter().any(|flag| flag == "dirsync")
+    }
+
     /// Our own options in force, as `sheen mounts` shows them; those of mount(2) are in the kernel's table.
     pub fn shown(&self, transport: &str) -> Vec<String> {
         let lock_scope = match self.lock_scope {

@@ -163,3 +163,18 @@ fn what_is_synchronous_follows_the_flags() {
     assert_eq!(shown("rw,relatime,dirsync"), SyncRule::Names);
     assert_eq!(shown("rw,sync,dirsync"), SyncRule::All);
 }
+
+/// mount(8) repeats what is in the mount table.
+#[test]
+fn a_remount_does_not_add_dirsync() {
+    let adds = |asked: &str, shown: &str| {
+        let shown: Vec<String> = shown.split(',').map(str::to_owned).collect();
+        parse(asked).unwrap().adds_dirsync(&shown)
+    };
+    assert!(adds("dirsync", "rw,relatime"));
+    assert!(adds("dirsync,sync", "rw,relatime"));
+    assert!(adds("dirsync", "rw,relatime,sync"));
+    assert!(!adds("dirsync,sync,async", "rw,sync,dirsync"));
+    assert!(!adds("dirsync", "rw,dirsync"));
+    assert!(!adds("sync", "rw,relatime"));
+}
