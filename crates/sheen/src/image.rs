@@ -329,7 +329,7 @@ fn line_of(stored: &Stored) -> String {
 
 fn remove(arguments: &Remove) -> Result<()> {
     let image = Image::at(&arguments.image)?;
-    let _lock = image.lock()?;
+    let lock = image.lock()?;
     image.clean()?;
     let versions = image.versions()?;
     let chosen: Vec<_> = match arguments.version {
@@ -349,12 +349,11 @@ fn remove(arguments: &Remove) -> Result<()> {
         }
     }
     // Held until they are gone: a node that boots meanwhile waits, and is told then.
-    let held = chosen.iter().map(|stored| image.claim(stored)).collect::<Result<Vec<_>>>()?;
+    let claims = chosen.iter().map(|stored| image.claim(stored)).collect::<Result<Vec<_>>>()?;
     // The current one last: as long as there is one, an image is there, and what is left of it can be removed.
-    for stored in chosen.iter().rev() {
-        image.discard(stored)?;
+    for (stored, claim) in chosen.iter().zip(claims).rev() {
+        image.discard(&lock, (stored, claim))?;
     }
-    drop(held);
     Ok(())
 }
 

@@ -264,19 +264,34 @@ impl Image {
     pub fn claim(&self, stored: &Stored) -> Result<Option<File>> {
         match wait_unused(&stored.path, DEAD_NODE_TIMEOUT)? {
             Use::Nobody(file) => Ok(file),
-            Use::Somebody => bail!(
-                "version {} of {} is in use: a node holds it; end the node, or let it boot another version",
-                stored.mark.version,
-                self.name
-            ),
+            Use::Somebody => Err(self.is_held(stored)),
         }
     }
 
-    /// Removes a version, which has no name that a node could boot from before its first file goes. Only under the lock.
+    fn is_held(&self, stored: &Stored) -> anyhow::Error {
+        anyhow!(
+            "version {} of {} is in use: a node holds it; end the node, or let it boot another version",
+            stored.mark.version,
+            self.name
+        )
+    }
+
+    /// Removes a version that is claimed; it has no name that a node could boot from before its first file goes. Others may have gone before it
+    /// for minutes, and with an eviction in that time both locks.
     ///
     /// # Errors
-    /// Something of it cannot be removed; the next command tries again.
-    pub fn discard(&self, stored: &Stored) -> Result<()> {
+    /// A node holds it by now, or another command has changed the image. Something of it cannot be removed: the next command tries again.
+    pub fn discard(&self, lock: &Lock, (stored, claim): (&Stored, Option<File>)) -> Result<()> {
+        lock.check()?;
+        let is_lost = claim.as_ref().is_some_and(|claim| claim.try_lock().is_err());
+        // Kept until it is gone, as the first one.
+        let _claim = match claim {
+            Some(_) if is_lost => match probe(&stored.path)? {
+                Use::Nobody(claim) => claim,
+                Use::Somebody => return Err(self.is_held(stored)),
+            },
+            claim => claim,
+        };
         let going = self.building();
         let mut mark = stored.mark.clone();
         // Left behind half removed, it must not be taken for the version that was current before.

@@ -145,3 +145,37 @@ fn a_lock_that_another_command_has_had_since_is_lost() {
     drop(other);
     assert!(lock.check().is_err(), "another command was at it");
 }
+
+/// Both were the client's, which was thrown out while older versions went.
+#[test]
+fn a_version_that_a_node_holds_since_is_not_removed() {
+    let home = tempfile::tempdir().expect("a directory");
+    let image = image(home.path());
+    version(&image.current(), 3);
+    version(&image.old(2), 2);
+    let stored = |path: PathBuf, is_current| {
+        let mark = read_mark(&path).expect("a mark");
+        Stored { name: "node".to_owned(), mark, is_damaged: false, is_current, is_in_use: false, path }
+    };
+    let (current, old) = (stored(image.current(), true), stored(image.old(2), false));
+    let lock = image.lock().expect("locked");
+    let [first, second] = [&current, &old].map(|stored| image.claim(stored));
+    image.discard(&lock, (&old, second.expect("claimed"))).expect("nobody holds it");
+    let claim = first.expect("claimed").expect("a file");
+    claim.unlock().expect("unlocked");
+    let node = hold(&image.current()).expect("it is there");
+    let error = image.discard(&lock, (&current, Some(claim))).expect_err("a node holds it").to_string();
+    assert!(error.contains("is in use"), "{error}");
+    assert_eq!(image.mark().expect("it is there").version, 3);
+    drop(node);
+    let claim = image.claim(&current).expect("nobody holds it");
+    lock.file.unlock().expect("unlocked");
+    drop(image.lock().expect("another command"));
+    image.discard(&lock, (&current, claim)).expect_err("another command was at it");
+    assert_eq!(image.mark().expect("it is there").version, 3);
+    drop(lock);
+    let lock = image.lock().expect("locked");
+    let claim = image.claim(&current).expect("nobody holds it");
+    image.discard(&lock, (&current, claim)).expect("nobody holds it");
+    assert_eq!(fs::read_dir(home.path()).expect("entries").count(), 1);
+}
