@@ -19,6 +19,8 @@ done
 const FILES: [&str; 2] = ["usr/share/last-word", "srv/last-word"];
 /// The image brings its own word on the network, which by itself would take the address away before the end.
 const NETWORK: &str = "etc/systemd/network/20-dhcp.network";
+/// What it says besides stays.
+const ADDRESS: &str = "10.99.0.7";
 const NETWORKD: &str = "etc/systemd/system/multi-user.target.wants/systemd-networkd.service";
 
 /// What it reads then, no page of the node has: only the client can answer.
@@ -36,7 +38,8 @@ fn prepare(bed: &Bed) -> Result<()> {
     for name in FILES {
         fs::write(bed.root.join(name), "served\n")?;
     }
-    fs::write(bed.root.join(NETWORK), "[Match]\nName=e*\n[Network]\nDHCP=yes\n")?;
+    let network = format!("[Match]\nName=e*\n[Network]\nDHCP=yes\nAddress={ADDRESS}/24\n");
+    fs::write(bed.root.join(NETWORK), network)?;
     symlink("/lib/systemd/system/systemd-networkd.service", bed.root.join(NETWORKD))?;
     bed.servers.update_image("node", &bed.root, &[])
 }
@@ -49,7 +52,9 @@ fn power_off(bed: &Bed) -> Result<()> {
     let links = "/run/systemd/netif/links";
     node.ask(&format!("until grep -h ADMIN_STATE=configured {links}/*; do sleep 1; done"), bed.limit())?;
     let network = node.ask(&format!("cat {links}/*"), bed.limit())?;
-    ensure!(network.contains("00-sheen-"), "networkd goes by another file: {network}");
+    ensure!(network.contains("20-dhcp.network"), "networkd goes by another file: {network}");
+    let addresses = node.ask("cat /proc/net/fib_trie", bed.limit())?;
+    ensure!(addresses.contains(ADDRESS), "networkd left an address out: {addresses}");
     // Whatever becomes of the units of the image.
     node.ask("systemctl stop sheen-image.service", bed.limit())?;
     let images = bed.servers.list_images()?;

@@ -134,6 +134,44 @@ fn networkd_is_told_to_keep_the_address_that_the_root_needs() {
 }
 
 #[test]
+fn what_the_image_says_of_that_interface_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("net-eth0.conf"), "DEVICE='eth0'\nPROTO='dhcp'\nIPV4ADDR='10.0.2.15'\n")
+        .unwrap();
+    let of_image = |place: &str, name: &str, text: &str| {
+        let place = dir.path().join("root").join(place).join("systemd/network");
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join(format!("{name}.network")), text).unwrap();
+    };
+    of_image("etc", "10-other", "[Match]\nName=wg0 eth1\n[Network]\nName=eth0\n");
+    of_image("lib", "80-wifi", "[Match]\nType=wlan\nWLANInterfaceType=ap\n");
+    of_image("lib", "85-empty", "[Network]\nDHCP=yes\n");
+    let names = || -> Vec<String> {
+        let found = fs::read_dir(dir.path().join("systemd/network")).unwrap();
+        let mut found: Vec<String> = found.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        found.sort();
+        found
+    };
+    let again = || {
+        for made in ["systemd", "bin", "etc"] {
+            fs::remove_dir_all(dir.path().join(made)).unwrap();
+        }
+    };
+    run(dir.path(), "sheen_keep_network");
+    assert_eq!(names(), ["00-sheen-eth0.network"], "it says nothing of it");
+    again();
+    of_image("etc", "20-lan", "# Ours\n[Match]\n# all\nName = wg0 e*\n[Network]\nDHCP=yes\nVLAN=storage\n");
+    of_image("usr/lib", "30-card", "[Match]\nMACAddress=52:54:00:12:34:56\nType=ether wlan");
+    of_image("usr/lib", "40-not", "[Match]\nName=!wg*\n");
+    run(dir.path(), "sheen_keep_network");
+    let wanted = ["20-lan.network.d", "30-card.network.d", "40-not.network.d", "zz-sheen-eth0.network"];
+    assert_eq!(names(), wanted);
+    let added =
+        fs::read_to_string(dir.path().join("systemd/network/20-lan.network.d/00-sheen.conf")).unwrap();
+    assert_eq!(added, "[Network]\nKeepConfiguration=yes\n[DHCPv4]\nClientIdentifier=mac\n");
+}
+
+#[test]
 fn a_half_root_that_cannot_be_filled_takes_no_memory() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("root")).unwrap();
