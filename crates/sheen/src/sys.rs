@@ -379,6 +379,22 @@ pub fn pipe() -> io::Result<(File, File)> {
     }
 }
 
+/// A file in memory, which programs that are started have open too.
+pub fn memory_file(name: &CStr) -> io::Result<File> {
+    // SAFETY: the name is a string with its end, and is only read.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
+    check(fd)?;
+    // SAFETY: it was just made, and is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+}
+
+/// Where the first hole of a file begins: at its end where it has none, or its file system does not tell.
+pub fn first_hole(file: &File) -> io::Result<u64> {
+    // SAFETY: takes no pointers.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
+    u64::try_from(at).map_err(|_| io::Error::last_os_error())
+}
+
 /// The descriptor that whoever started us left open for our first words.
 pub fn inherited_file(fd: i32) -> io::Result<File> {
     // SAFETY: only asks whether the descriptor is open.

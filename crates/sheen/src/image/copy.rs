@@ -3,10 +3,14 @@
 
 use super::place::OWN;
 use crate::progress::{Goal, Progress};
+use crate::sys;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -20,15 +24,19 @@ const ARGUMENTS: &[&str] = &[
     "--acls",
     "--xattrs",
     "--numeric-ids",
-    // A file of a terabyte that is one hole, as of who logged in last, takes no room in the source, and none in the image.
-    "--sparse",
     "--one-file-system",
-    "--delete-delay",
     "--modify-window=-1",
     "--whole-file",
     "--no-human-readable",
     "--stats",
 ];
+/// For all that there is.
+const WHOLE: &[&str] = &["--delete-delay"];
+/// For files with holes, named one by one. It writes their data in small pieces, and each is a request to an OST. A directory in the place of one
+/// goes at once.
+const HOLES: &[&str] = &["--sparse", "--from0", "--force", "--ignore-missing-args"];
+/// What so few bytes take is no matter, and how a file system counts the last block of a file.
+const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// rsync's status when files vanished from the source under it.
 const VANISHED: i32 = 24;
 /// Lines of a program that fails are kept up to here.
@@ -46,19 +54,67 @@ pub struct Copied {
 /// # Errors
 /// rsync is not there, or what it said first.
 pub fn copy(source: &Path, target: &Path, (name, lock): (&str, &File), checksum: bool) -> Result<Copied> {
-    let mut command = Command::new("rsync");
-    command.stdin(lock.try_clone().context("the lock of the image")?);
-    command.args(ARGUMENTS).arg(format!("--exclude=/{OWN}/")).env("LC_ALL", "C");
-    if checksum {
-        command.arg("--checksum");
+    let copy = |more: &[OsString]| {
+        let mut command = Command::new("rsync");
+        command.stdin(lock.try_clone().context("the lock of the image")?);
+        command.args(ARGUMENTS).args(more).arg(format!("--exclude=/{OWN}/")).env("LC_ALL", "C");
+        if checksum {
+            command.arg("--checksum");
+        }
+        // With slashes, what is in the directories is meant.
+        command.arg(source.join("")).arg(target.join(""));
+        run(command, source, name)
+    };
+    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    // A file of a terabyte that is one hole, as of who logged in last, takes no room in the source, and none in the image. What is
+    // copied so is then found equal.
+    let names = with_holes(source);
+    if !names.is_empty() {
+        // Open for rsync too.
+        let mut list = sys::memory_file(c"files-with-holes").context("no memory for names of files")?;
+        list.write_all(&names).context("no memory for names of files")?;
+        let from = OsString::from(format!("--files-from=/proc/self/fd/{}", list.as_raw_fd()));
+        copy(&[words(HOLES), vec![from]].concat())?;
     }
-    let is_shown = io::stderr().is_terminal();
-    if is_shown {
+    let said = copy(&words(WHOLE))?;
+    counts(&said).with_context(|| format!("rsync does not say what it copied: {said}"))
+}
+
+/// Names of the files of a tree that have holes, as rsync reads them. What cannot be read is for rsync to say.
+fn with_holes(root: &Path) -> Vec<u8> {
+    let device = root.metadata().map(|found| found.dev()).unwrap_or_default();
+    let (mut names, mut left) = (Vec::new(), vec![PathBuf::from(".")]);
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(root.join(&dir)).into_iter().flatten().flatten() {
+            let (path, Ok(found)) = (dir.join(entry.file_name()), entry.metadata()) else { continue };
+            if found.is_dir() && found.dev() == device && path != Path::new(".").join(OWN) {
+                left.push(path);
+            } else if found.is_file() && has_holes(&entry.path(), &found) {
+                names.extend_from_slice(path.as_os_str().as_bytes());
+                names.push(0);
+            }
+        }
+    }
+    names
+}
+
+/// One that takes much less room than it has bytes is compressed where it has no hole; but not every file system tells of holes.
+fn has_holes(path: &Path, found: &fs::Metadata) -> bool {
+    let taken_bytes = found.blocks().saturating_mul(512);
+    if taken_bytes.saturating_add(HOLE_BYTES_MIN) > found.len() {
+        return false;
+    }
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path);
+    let hole = file.and_then(|file| sys::first_hole(&file));
+    taken_bytes < found.len() / 8 || hole.is_ok_and(|hole| hole < found.len())
+}
+
+/// What it says.
+fn run(mut command: Command, source: &Path, name: &str) -> Result<String> {
+    if io::stderr().is_terminal() {
         // All names first: only then does it know how much is left.
         command.args(["--info=progress2", "--no-inc-recursive", "--outbuf=N"]);
     }
-    // With slashes, what is in the directories is meant.
-    command.arg(source.join("")).arg(target.join(""));
     let (mut progress, mut files_done) = (None, 0);
     let (status, said, errors) = say(&mut command, |line| {
         let Some(far) = Far::of(line) else { return false };
@@ -81,7 +137,7 @@ pub fn copy(source: &Path, target: &Path, (name, lock): (&str, &File), checksum:
             _ => bail!("cannot copy {}: {first} ({status})", source.display()),
         }
     }
-    counts(&said).with_context(|| format!("rsync does not say what it copied: {said}"))
+    Ok(said)
 }
 
 /// The lines `Number of files: 12 (reg: 7, dir: 5)` and `Total file size: 1234 bytes`.

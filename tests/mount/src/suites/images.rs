@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -231,7 +231,26 @@ fn create(context: &Context) -> Result<()> {
     bench.image("update", &["--from", &text(&bench.source)])?;
     let found = fs::metadata(bench.image.join("etc/hole"))?;
     expect_eq(found.len(), hole_bytes, "bytes of the hole")?;
-    expect(found.blocks() * 512 < hole_bytes / 8, &format!("{} blocks of the hole", found.blocks()))
+    expect(found.blocks() * 512 < hole_bytes / 8, &format!("{} blocks of the hole", found.blocks()))?;
+    // One without holes comes in pieces as large as rsync makes them; a hole and bytes, and another name of them, stay what they are.
+    write(&bench.source.join("etc/whole"), &vec![b'w'; 8 << 20])?;
+    fs::OpenOptions::new()
+        .write(true)
+        .open(bench.source.join("etc/hole"))?
+        .write_all_at(b"end", hole_bytes)?;
+    fs::hard_link(bench.source.join("etc/hole"), bench.source.join("usr/hole"))?;
+    bench.cluster.sheen(&["lctl", "set_param", "llite.*.stats=0"])?;
+    bench.image("update", &["--staged", "--from", &text(&bench.source)])?;
+    let said = bench.cluster.sheen(&["lctl", "get_param", "-n", "llite.*.stats"])?;
+    let line = said.lines().find_map(|line| line.strip_prefix("write_bytes")).context("its writes")?;
+    let write_count: u64 = line.split_whitespace().next().context("their count")?.parse()?;
+    expect(write_count <= 64, &format!("{write_count} writes"))?;
+    let found = fs::metadata(bench.image.join("etc/hole"))?;
+    expect_eq((found.len(), found.ino()), (hole_bytes + 3, of("usr/hole")?.ino()), "the hole")?;
+    expect(found.blocks() * 512 < hole_bytes / 8, &format!("{} blocks of the hole", found.blocks()))?;
+    let mut end = [0; 3];
+    fs::File::open(bench.image.join("usr/hole"))?.read_exact_at(&mut end, hole_bytes)?;
+    expect_eq(&end, b"end", "what is behind the hole")
 }
 
 /// In the place of debootstrap(8): it writes down what it is told, and makes a root, or fails as the real one does.
