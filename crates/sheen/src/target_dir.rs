@@ -29,6 +29,14 @@ const GOING_TIMEOUT: Duration = Duration::from_secs(20);
 #[error("{0}")]
 struct Damaged(String);
 
+/// A line of the directory could not be written, or its device failed to keep it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to {}", path.display())]
+pub struct NotWritten {
+    path: PathBuf,
+    pub source: io::Error,
+}
+
 /// Whether it is what is in a directory that is wrong, and not the directory that was named or who serves it.
 pub fn is_damage(error: &anyhow::Error) -> bool {
     let of_label = || error.downcast_ref::<Damaged>().is_some();
@@ -148,7 +156,7 @@ impl TargetDir {
             fs::rename(&new, self.path.join(name))?;
             fs::File::open(&self.path)?.sync_all()
         };
-        write().with_context(|| format!("cannot write to {}", self.path.display()))
+        Ok(write().map_err(|source| NotWritten { path: self.path.clone(), source })?)
     }
 
     /// Its stores are there, `disk` among them. Durable on return, unless the device is full: then it is said, and tried again at the next

@@ -11,7 +11,7 @@ use crate::control::{self, RecoveryStatus};
 use crate::memory;
 use crate::params;
 use crate::status;
-use crate::target_dir::TargetDir;
+use crate::target_dir::{NotWritten, TargetDir};
 use anyhow::{Context, Result, anyhow};
 use barrier::Barrier;
 use base::limits::RECOVERY_WINDOW;
@@ -30,7 +30,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
 use store::{MetaStore, ObjectStore, OnDurable, StoreError};
-use store_disk::{HoldingsFile, MetaDisk, ObjectDisk, ObjectOptions, Options};
+use store_disk::{
+    DirectoryError, HoldingsFile, MetaDisk, ObjectDisk, ObjectOpenError, ObjectOptions, OpenError, Options,
+};
 use target::{Core, CoreEvent, EvictReason, Missing, Word};
 use wire::{Frame, Life};
 
@@ -282,19 +284,22 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
 }
 
 /// Whether a target that could not be opened may have left something behind that its device failed to keep, and the kernel of this machine
-/// writes some time. What is damaged is read and left.
+/// writes some time. Not what is damaged, or cannot be read, made or found room for: of that nothing is left, and it is no better for
+/// fencing this process with its other targets.
 pub fn may_be_unkept(error: &anyhow::Error) -> bool {
-    let is_of_device = |error: &(dyn std::error::Error + 'static)| {
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            // Of what is not there, or not for this process.
-            let is_harmless = |errno| matches!(errno, libc::ENOENT | libc::EACCES | libc::EPERM);
-            return error.raw_os_error().is_some_and(|errno| !is_harmless(errno));
-        }
-        let of_store = error.downcast_ref::<StoreError>();
-        error.is::<NotKept>()
-            || matches!(of_store, Some(StoreError::Device { .. } | StoreError::Poisoned { .. }))
+    let is_of_change = |error: &(dyn std::error::Error + 'static)| {
+        let of_line = error.downcast_ref::<NotWritten>().map(|error| &error.source);
+        let of_directory = match error.downcast_ref::<DirectoryError>() {
+            Some(DirectoryError::Io { source, .. }) => Some(source),
+            _ => of_line,
+        };
+        of_directory.is_some_and(store_disk::may_be_unkept)
+            || error.downcast_ref::<OpenError>().is_some_and(OpenError::is_unkept)
+            || error.downcast_ref::<ObjectOpenError>().is_some_and(ObjectOpenError::is_unkept)
+            || error.downcast_ref::<StoreError>().is_some_and(StoreError::is_fence)
+            || error.is::<NotKept>()
     };
-    error.chain().any(is_of_device)
+    error.chain().any(is_of_change)
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -87,6 +87,19 @@ pub(crate) fn is_out_of_descriptors(errno: i32) -> bool {
     [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&errno)
 }
 
+/// Whether a change that failed so was refused, for a reason that is not the device's: nothing of it is left in the kernel.
+fn is_refused(errno: i32) -> bool {
+    const REASONS: [i32; 6] =
+        [libc::EINTR, libc::EAGAIN, libc::ELOOP, libc::ENOENT, libc::EACCES, libc::EPERM];
+    is_full(errno) || is_out_of_descriptors(errno) || REASONS.contains(&errno)
+}
+
+/// Whether a change that failed so may have left something behind that the device failed to keep, and the kernel of this machine writes some
+/// time. Not for reads, of which nothing is left whatever their error.
+pub fn may_be_unkept(error: &io::Error) -> bool {
+    !is_refused(errno(error))
+}
+
 /// An error of one call, after which the store goes on.
 pub(crate) fn failed(operation: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |error| StoreError::Device { operation, errno: errno(&error) }
@@ -149,6 +162,8 @@ pub(crate) fn write_all(file: &File, data: &[u8], offset_bytes: u64) -> Result<(
 
 /// pread(2) until the buffer is full or the file ends; returns the bytes read.
 pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+    #[cfg(test)]
+    faults::check_read(file)?;
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset_bytes + done as u64) {

@@ -97,6 +97,8 @@ pub enum BaseError {
     /// Also when the device has no room for what redb writes first.
     #[error("cannot open the index {path}")]
     Io { path: PathBuf, source: std::io::Error },
+    #[error("the device of the index {path} failed to keep what was written to open it")]
+    Unkept { path: PathBuf, source: std::io::Error },
     #[error("the index {path} is damaged ({reason}): restore this target from its mirror or backup")]
     Damaged { path: PathBuf, reason: String },
 }
@@ -221,6 +223,9 @@ impl RedbBase {
         });
         let reason = match opened {
             Ok(Ok(opened)) => return Ok(opened),
+            Ok(Err(redb::Error::Io(source))) if file.is_unkept() => {
+                return Err(BaseError::Unkept { path: self.path.clone(), source });
+            }
             Ok(Err(redb::Error::Io(source))) if !is_damage(&source) => return Err(io(source)),
             Ok(Err(error)) => error.to_string(),
             Err(panic) => format!("it ends the program that reads it: {panic}"),
@@ -484,7 +489,9 @@ fn as_store_error(error: &redb::Error) -> StoreError {
 
 fn opening_failed(error: &BaseError) -> StoreError {
     match error {
-        BaseError::Io { source, .. } if source.kind() != ErrorKind::NotFound => {
+        BaseError::Io { source, .. } | BaseError::Unkept { source, .. }
+            if source.kind() != ErrorKind::NotFound =>
+        {
             StoreError::Device { operation: "open the index again", errno: device::errno(source) }
         }
         _ => StoreError::CorruptIndex { what: "it cannot be opened again" },

@@ -26,7 +26,7 @@ pub mod upgrade;
 mod waiting;
 
 pub use contained::is_contained;
-pub use device::Syncing;
+pub use device::{Syncing, may_be_unkept};
 pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};
 pub use gate::{is_held, may_be_held, may_write_until};
 pub use holdings::HoldingsFile;

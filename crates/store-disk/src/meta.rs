@@ -155,12 +155,38 @@ fn in_parts(parts: &[Extent]) -> String {
 pub enum OpenError {
     #[error("cannot use {path}")]
     Io { path: PathBuf, source: std::io::Error },
+    #[error("the device of {path} failed to keep what was written to open it")]
+    Unkept { path: PathBuf, source: std::io::Error },
     #[error("no space for the log of this target in {path}")]
     NoSpace { path: PathBuf },
     #[error(transparent)]
     Base(#[from] BaseError),
     #[error(transparent)]
     Log(#[from] ReplayError),
+}
+
+impl OpenError {
+    fn of_change(path: &Path, source: std::io::Error) -> OpenError {
+        let path = path.to_path_buf();
+        if device::may_be_unkept(&source) {
+            OpenError::Unkept { path, source }
+        } else {
+            OpenError::Io { path, source }
+        }
+    }
+
+    /// Whether something was written that the device failed to keep, and the kernel of this machine may write some time.
+    pub fn is_unkept(&self) -> bool {
+        match self {
+            OpenError::Unkept { .. }
+            | OpenError::Base(BaseError::Unkept { .. })
+            | OpenError::Log(ReplayError::Unkept { .. }) => true,
+            OpenError::Log(ReplayError::WriteBack { source, .. }) => device::may_be_unkept(source),
+            OpenError::Io { .. } | OpenError::NoSpace { .. } | OpenError::Base(_) | OpenError::Log(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// What an open found.
@@ -239,7 +265,7 @@ impl MetaDisk {
         let cache_bytes = page_cache_bytes(options.cache_bytes);
         drop(RedbBase::open(&aside, cache_bytes, syncing, ballast, Some(u32::from_le_bytes(seed)))?);
         device::rename(&aside, &directory.join("index")).map_err(io)?;
-        syncing.sync_directory(directory).map_err(io)
+        syncing.sync_directory(directory).map_err(|source| OpenError::of_change(directory, source))
     }
 
     /// Opens the store: the base, and what the log has beyond it.
@@ -265,7 +291,8 @@ impl MetaDisk {
         })?;
         // What a killed process wrote is in the kernel only; from here on it counts as durable.
         for segment in &found.live {
-            syncing.sync_data(&segment.file).map_err(io)?;
+            let path = || directory.to_path_buf();
+            syncing.sync_data(&segment.file).map_err(|source| OpenError::Unkept { path: path(), source })?;
         }
         if found.last > reached
             && let Err(error) = reached::write(directory, found.last, syncing)
@@ -293,7 +320,8 @@ impl MetaDisk {
         }
         let no_log = |error| match error {
             AppendError::NoSpace => OpenError::NoSpace { path: log_directory.clone() },
-            AppendError::NoDescriptor(source) | AppendError::Failed(source) => io(source),
+            AppendError::NoDescriptor(source) => io(source),
+            AppendError::Failed(source) => OpenError::of_change(directory, source),
         };
         if spare.is_empty() {
             match create_segment(&log_directory, segment_bytes, syncing, &ballast, true) {

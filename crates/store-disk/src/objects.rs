@@ -77,6 +77,14 @@ impl Default for ObjectOptions {
 pub struct ObjectOpenError {
     path: PathBuf,
     source: io::Error,
+    is_unkept: bool,
+}
+
+impl ObjectOpenError {
+    /// Whether something was made that the device failed to keep, and the kernel of this machine may write some time.
+    pub fn is_unkept(&self) -> bool {
+        self.is_unkept
+    }
 }
 
 pub(crate) struct Shared {
@@ -123,9 +131,14 @@ impl ObjectDisk {
         options: &ObjectOptions,
         on_durable: OnDurable,
     ) -> Result<ObjectDisk, ObjectOpenError> {
-        let failed = |source| ObjectOpenError { path: directory.to_path_buf(), source };
+        let failed = |source| ObjectOpenError { path: directory.to_path_buf(), source, is_unkept: false };
         let syncing = if options.no_sync { Syncing::Skipped } else { Syncing::Real };
-        make_directories(directory, syncing).map_err(failed)?;
+        if make_directories(directory).map_err(failed)? {
+            syncing.sync_directory(directory).map_err(|source| ObjectOpenError {
+                is_unkept: device::may_be_unkept(&source),
+                ..failed(source)
+            })?;
+        }
         let shared = Arc::new(Shared::new(directory, options, syncing, on_durable, false).map_err(failed)?);
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new()
@@ -151,7 +164,7 @@ impl ObjectDisk {
     pub fn open_to_read(directory: &Path) -> Result<ObjectDisk, ObjectOpenError> {
         let options = ObjectOptions { no_sync: true, ..ObjectOptions::default() };
         let shared = Shared::new(directory, &options, Syncing::Skipped, Arc::new(|| ()), true)
-            .map_err(|source| ObjectOpenError { path: directory.to_path_buf(), source })?;
+            .map_err(|source| ObjectOpenError { path: directory.to_path_buf(), source, is_unkept: false })?;
         let (thread, freeing) = (Mutex::new(None), Freeing::default());
         Ok(ObjectDisk { shared: Arc::new(shared), thread, freeing })
     }
@@ -203,10 +216,11 @@ fn new_incarnation() -> u64 {
     (since.as_nanos() as u64).max(1)
 }
 
-fn make_directories(directory: &Path, syncing: Syncing) -> io::Result<()> {
+/// -> Whether there is something to be synced.
+fn make_directories(directory: &Path) -> io::Result<bool> {
     device::make_directories(directory)?;
     if ObjectDisk::is_there(directory) {
-        return Ok(());
+        return Ok(false);
     }
     for number in 0..=255_u8 {
         match device::make_directory(&directory.join(format!("{number:02x}"))) {
@@ -214,7 +228,7 @@ fn make_directories(directory: &Path, syncing: Syncing) -> io::Result<()> {
             _ => {}
         }
     }
-    syncing.sync_directory(directory)
+    Ok(true)
 }
 
 /// Which of the 256 directories an object is in.

@@ -488,25 +488,59 @@ fn an_operators_word_ends_a_fence_command_that_hangs() {
     assert_eq!(asked, [Epoch(4), Epoch(4)]);
 }
 
-/// What its device failed to keep the kernel of this machine may write later: then who takes over has to fence this server. What is damaged is so
-/// for everybody, and no reason to.
-#[test]
-fn a_target_that_its_device_fails_is_not_given_back_and_a_damaged_one_is() {
-    let begin_damaged: fn(&Path) = |meta| std::fs::write(meta.join("index"), "what").unwrap();
-    // As a device that answers with errors: it is no damage, and nobody knows what was written.
-    let begin_failing: fn(&Path) = |meta| std::os::unix::fs::symlink("log", meta.join("log")).unwrap();
-    for (begin, count) in [(begin_damaged, 1), (begin_failing, 0)] {
+/// An OST that this process is given, and the targets that it has given back.
+struct Given {
+    standby: Standby,
+    failover: Arc<Failover>,
+    given_back: Arc<Mutex<Vec<TargetId>>>,
+    _node: Arc<Node>,
+}
+
+impl Given {
+    fn new() -> Given {
         let standby = Standby::new(None, 0);
-        let meta = standby.path.join("meta");
-        std::fs::create_dir_all(&meta).unwrap();
-        begin(&meta);
         let given_back = Arc::<Mutex<Vec<TargetId>>>::default();
         let owned = standby.path.join("owned");
         let gives = Gives { owned, given_back: Some(Arc::clone(&given_back)), ..Gives::default() };
         let node = node(1);
         let failover = Failover::of_one(&node, standby.label.clone(), Box::new(gives));
-        let error = failover.try_first().unwrap_err();
-        assert_eq!(lock(&given_back).len(), count, "{error:#}");
-        assert_eq!(std::fs::read_to_string(standby.path.join("taken")).unwrap(), "1\n");
+        std::fs::create_dir_all(standby.path.join("meta")).unwrap();
+        Given { standby, failover, given_back, _node: node }
     }
+
+    fn index(&self) -> PathBuf {
+        self.standby.path.join("meta/index")
+    }
+
+    /// The next line that is written for the directory goes to a device that refuses each fsync(2).
+    fn fail_next_sync(&self) {
+        std::os::unix::fs::symlink("/dev/null", self.standby.path.join("taken.new")).unwrap();
+    }
+
+    fn fail_to_open(&self) -> (String, Vec<TargetId>) {
+        let error = self.failover.try_first().unwrap_err();
+        (format!("{error:#}"), lock(&self.given_back).clone())
+    }
+}
+
+/// What its device failed to keep the kernel of this machine may write later: then who takes over has to fence this server. What is damaged is so
+/// for everybody, and no reason to; nor is that nothing can be opened. Else healthy servers would be fenced in turn for one bad sector.
+#[test]
+fn a_target_is_given_back_unless_its_device_failed_to_keep_something() {
+    let ost = TargetId::ost(0);
+    let is_given_back = |begin: &dyn Fn(&Given)| {
+        let given = Given::new();
+        begin(&given);
+        let (error, given_back) = given.fail_to_open();
+        assert!(given_back.is_empty() || given_back == [ost], "{given_back:?}");
+        (!given_back.is_empty(), error)
+    };
+    let (is_back, error) = is_given_back(&|given| std::fs::write(given.index(), "what").unwrap());
+    assert!(is_back, "damaged: {error}");
+    let (is_back, error) = is_given_back(&|given| {
+        std::os::unix::fs::symlink("log", given.index().with_file_name("log")).unwrap();
+    });
+    assert!(is_back, "cannot be opened: {error}");
+    let (is_back, error) = is_given_back(&Given::fail_next_sync);
+    assert!(!is_back && error.contains("cannot write to"), "not kept: {error}");
 }

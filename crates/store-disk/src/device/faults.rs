@@ -9,6 +9,7 @@ use std::sync::Mutex;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     Open,
+    Read,
     Write,
     LaterWrite,
     Sync,
@@ -30,6 +31,11 @@ fn fail(call: Call, path: &Path) {
 /// From now on there is no descriptor for anything below this directory.
 pub fn fail_opens_below(path: &Path) {
     fail(Call::Open, path);
+}
+
+/// From now on no file below this directory can be read.
+pub fn fail_reads_below(path: &Path) {
+    fail(Call::Read, path);
 }
 
 /// From now on every write to a file below this directory fails.
@@ -101,6 +107,12 @@ fn check_path(call: Call, path: &Path, errno: i32) -> io::Result<()> {
 
 pub(crate) fn check_open(path: &Path) -> io::Result<()> {
     check_path(Call::Open, path, libc::EMFILE)
+}
+
+pub(super) fn check_read(file: &File) -> io::Result<()> {
+    // Far more often than any of the others.
+    let is_any = FAILING.lock().expect("no test panics inside").iter().any(|(call, _)| *call == Call::Read);
+    if is_any { check(Call::Read, file) } else { Ok(()) }
 }
 
 pub(super) fn check_write(file: &File) -> io::Result<()> {

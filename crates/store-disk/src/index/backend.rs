@@ -52,6 +52,8 @@ pub(super) struct ChecksummedFile {
     /// How long the file is for redb, unless somebody else cuts it.
     length_bytes: AtomicU64,
     is_damaged: AtomicBool,
+    /// The device failed to keep a change: nobody knows what is still with the kernel.
+    is_unkept: AtomicBool,
 }
 
 /// Reads of the file, which may come from the kernel's page cache or from the device.
@@ -139,8 +141,17 @@ impl ChecksummedFile {
         let zero_checksum = crc32c::crc32c(&[0; BLOCK_BYTES as usize]);
         let length_bytes = AtomicU64::new(length_of_stored(file.metadata()?.len()));
         let groups = Mutex::new(Vec::new());
-        let is_damaged = AtomicBool::new(false);
-        Ok(ChecksummedFile { file, syncing, ballast, reads, zero_checksum, groups, length_bytes, is_damaged })
+        Ok(ChecksummedFile {
+            file,
+            syncing,
+            ballast,
+            reads,
+            zero_checksum,
+            groups,
+            length_bytes,
+            is_damaged: AtomicBool::new(false),
+            is_unkept: AtomicBool::new(false),
+        })
     }
 
     /// Whether the file is as long as it was made, and its first block what was written. Nobody may write it meanwhile.
@@ -180,6 +191,27 @@ impl ChecksummedFile {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is damaged, and left as it is"));
         }
         if self.length_bytes.load(Ordering::Relaxed) > 0 { self.check_uncut() } else { Ok(()) }
+    }
+
+    /// Whether something that was written may still be with the kernel of this machine, which writes it some time.
+    pub fn is_unkept(&self) -> bool {
+        self.is_unkept.load(Ordering::Relaxed)
+    }
+
+    fn changed(&self, changed: io::Result<()>) -> io::Result<()> {
+        if changed.as_ref().is_err_and(device::may_be_unkept) {
+            self.is_unkept.store(true, Ordering::Relaxed);
+        }
+        changed
+    }
+
+    /// Whatever it fails with, what was written before is not kept.
+    fn sync(&self) -> io::Result<()> {
+        let synced = self.syncing.sync_data(&self.file);
+        if synced.is_err() {
+            self.is_unkept.store(true, Ordering::Relaxed);
+        }
+        synced
     }
 
     fn found_cut(&self, length_bytes: u64, wanted_bytes: u64) -> io::Error {
@@ -308,12 +340,12 @@ impl ChecksummedFile {
 
     /// The full device is not the end while there is ballast.
     fn write_stored(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
-        match device::write_all(&self.file, data, offset_bytes) {
-            Err((_, error)) if device::is_full(device::errno(&error)) && self.ballast.release() => {
-                device::write_all(&self.file, data, offset_bytes).map_err(|(_, error)| error)
-            }
-            written => written.map_err(|(_, error)| error),
-        }
+        let write = || device::write_all(&self.file, data, offset_bytes).map_err(|(_, error)| error);
+        let written = match write() {
+            Err(error) if device::is_full(device::errno(&error)) && self.ballast.release() => write(),
+            written => written,
+        };
+        self.changed(written)
     }
 
     fn write_block_part(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
@@ -400,10 +432,10 @@ impl StorageBackend for ChecksummedFile {
             let mut header = [0; BLOCK_BYTES as usize];
             self.read_header(&mut header)?;
             self.write_header(header, HEADER_BYTES, length_bytes)?;
-            self.syncing.sync_data(&self.file)?;
+            self.sync()?;
         }
         // redb syncs a file that has grown before it writes a header, so that none says more than there is after a power failure.
-        device::set_length(&self.file, stored_length(length_bytes))?;
+        self.changed(device::set_length(&self.file, stored_length(length_bytes)))?;
         self.length_bytes.store(length_bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -411,7 +443,7 @@ impl StorageBackend for ChecksummedFile {
     fn sync_data(&self) -> io::Result<()> {
         self.check_writable()?;
         self.write_checksums()?;
-        self.syncing.sync_data(&self.file)
+        self.sync()
     }
 
     fn write(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {

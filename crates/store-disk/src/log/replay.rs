@@ -27,6 +27,8 @@ pub enum ReplayError {
         "cannot write what the log segment {path} was left with, so nobody knows whether its device has it"
     )]
     WriteBack { path: PathBuf, source: io::Error },
+    #[error("the device failed to keep where the log segment {path} ends")]
+    Unkept { path: PathBuf, source: io::Error },
     #[error("{path} is {byte_count} bytes long, which no log segment is")]
     NotASegment { path: PathBuf, byte_count: u64 },
     #[error(
@@ -302,9 +304,10 @@ fn read_first(file: &File, seed: u32) -> io::Result<Option<Result<Header, Unknow
 
 /// Makes sure that no group begins here, durably: behind a cut, an old group must never look like a continuation.
 fn erase(segment: &Segment, offset_bytes: u64, syncing: Syncing) -> Result<(), ReplayError> {
-    let failed = |source| ReplayError::Read { path: segment.path.clone(), source };
-    device::write_all(&segment.file, &[0; HEADER_BYTES], offset_bytes).map_err(|(_, error)| failed(error))?;
-    syncing.sync_data(&segment.file).map_err(failed)
+    let path = || segment.path.clone();
+    device::write_all(&segment.file, &[0; HEADER_BYTES], offset_bytes)
+        .map_err(|(_, source)| ReplayError::WriteBack { path: path(), source })?;
+    syncing.sync_data(&segment.file).map_err(|source| ReplayError::Unkept { path: path(), source })
 }
 
 /// Writes the groups behind transaction `durable` as they are, up to `end`, so that the sync that follows has the device write them.

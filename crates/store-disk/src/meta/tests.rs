@@ -79,6 +79,64 @@ fn what_is_not_known_to_be_durable_of_a_log_is_written_once_more() {
     assert_eq!(store.durable(), Transno(2));
 }
 
+/// Of what it failed to keep the kernel of this machine may write something some time.
+#[test]
+fn who_opens_a_store_is_told_whether_its_device_failed_to_keep_something() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, log) = (dir.path().join("index"), dir.path().join("log"));
+    let open = || MetaDisk::open_or_create(dir.path(), &Options::default(), Arc::new(|| ()));
+    let leave = || {
+        let store = open().unwrap();
+        let next = store.applied().next();
+        put(&store, next.0).unwrap();
+        // As by kill -9.
+        drop(store);
+    };
+    let fail = |fail: fn(&Path), path: &Path| {
+        leave();
+        fail(path);
+        let refused = open().map(|store| store.recovered());
+        faults::mend(path);
+        refused.unwrap_err()
+    };
+    for path in [&index, &log] {
+        let unread = fail(faults::fail_reads_below, path);
+        assert!(!unread.is_unkept(), "{unread:?}");
+        for unkept in [fail(faults::fail_syncs_below, path), fail(faults::fail_writes_below, path)] {
+            assert!(unkept.is_unkept(), "{unkept:?}");
+        }
+    }
+    std::fs::remove_dir_all(&log).unwrap();
+    std::os::unix::fs::symlink("log", &log).unwrap();
+    let refused = open().map(|store| store.recovered()).unwrap_err();
+    assert!(!refused.is_unkept(), "{refused:?}");
+    // A new one, whose device has no descriptors, or loses what it gets.
+    for (fail, is_unkept) in
+        [(faults::fail_opens_below as fn(&Path), false), (faults::fail_syncs_below, true)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        fail(dir.path());
+        let made = MetaDisk::open_or_create(dir.path(), &Options::default(), Arc::new(|| ()));
+        faults::mend(dir.path());
+        let refused = made.map(|store| store.recovered()).unwrap_err();
+        assert_eq!(refused.is_unkept(), is_unkept, "{refused:?}");
+    }
+}
+
+#[test]
+fn no_error_of_want_says_that_a_device_failed_to_keep_something() {
+    for errno in
+        [libc::ENOSPC, libc::EDQUOT, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR, libc::EAGAIN]
+    {
+        let of_change = OpenError::of_change(Path::new("log"), std::io::Error::from_raw_os_error(errno));
+        assert!(!of_change.is_unkept(), "{of_change:?}");
+    }
+    for errno in [libc::EIO, libc::EROFS, libc::ENODEV] {
+        let of_change = OpenError::of_change(Path::new("log"), std::io::Error::from_raw_os_error(errno));
+        assert!(of_change.is_unkept(), "{of_change:?}");
+    }
+}
+
 #[test]
 fn a_checkpoint_that_cannot_sync_is_tried_again_and_fences_nothing() {
     let dir = tempfile::tempdir().unwrap();
