@@ -526,7 +526,8 @@ impl Failover {
         if let Err(error) = noted.and_then(|()| self.open(&node, seat, index, dir, in_etcd)) {
             lock(&seat.view).owned = None;
             lock(&self.confirmed).on_left(seat.label.id);
-            if targets::may_be_unkept(&error) {
+            // Also what an earlier attempt has left, whatever this one has met.
+            if targets::may_be_unkept(&error) || lock(&seat.view).is_unkept {
                 lock(&seat.view).is_unkept = true;
                 tracing::warn!(
                     target = %seat.label.id,

@@ -544,3 +544,15 @@ fn a_target_is_given_back_unless_its_device_failed_to_keep_something() {
     let (is_back, error) = is_given_back(&Given::fail_next_sync);
     assert!(!is_back && error.contains("cannot write to"), "not kept: {error}");
 }
+
+/// The kernel still has what its device failed to keep before, and whoever had the target next would open it beside that.
+#[test]
+fn what_was_left_unkept_is_not_given_back_by_the_next_attempt() {
+    let given = Given::new();
+    given.fail_next_sync();
+    assert_eq!(given.fail_to_open().1, []);
+    std::fs::remove_file(given.standby.path.join("taken.new")).unwrap();
+    std::fs::write(given.index(), "what").unwrap();
+    let (error, given_back) = given.fail_to_open();
+    assert!(error.contains("is damaged") && given_back.is_empty(), "{error}; {given_back:?}");
+}
