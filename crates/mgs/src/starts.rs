@@ -31,8 +31,9 @@ impl Starts {
 
     /// The start that is known of this target, if it does not descend from that one.
     pub fn newer(&self, fsname: &str, target: &TargetConfig, starts: &[Start]) -> Option<Start> {
-        let known = self.known.get(&(fsname.to_owned(), target.id)).filter(|row| row.uuid == target.uuid)?;
-        Lineage::new(starts.to_vec()).is_behind(known.last).then_some(known.last)
+        let row = self.known.get(&(fsname.to_owned(), target.id)).filter(|row| row.uuid == target.uuid);
+        let known = row.map(|row| row.last).filter(|known| Lineage::is_believed(*known))?;
+        Lineage::new(starts.to_vec()).is_behind(known).then_some(known)
     }
 
     /// Whether an earlier one than the last of these is known of this target: what is known from itself confirms nothing.
@@ -44,7 +45,9 @@ impl Starts {
     /// The batch makes it last; empty where nothing is new.
     pub fn note(&mut self, fsname: &str, target: &TargetConfig, starts: &[Start]) -> Batch {
         let mut batch = Batch::new();
-        let Some(last) = starts.iter().max().copied() else { return batch };
+        let Some(last) = starts.iter().max().copied().filter(|last| Lineage::is_believed(*last)) else {
+            return batch;
+        };
         let (name, row) = ((fsname.to_owned(), target.id), Row { uuid: target.uuid, last });
         if self.known.get(&name) != Some(&row) {
             batch.put(STARTS, &row::name_key(&name), &row::encode(&row));

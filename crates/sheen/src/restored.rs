@@ -14,10 +14,10 @@ use store_disk::{MetaDisk, Options};
 /// A directory is no target, served, or cannot be changed; those before it are done.
 pub fn restored(arguments: &cli::Restored) -> Result<()> {
     let over = Epoch(arguments.over);
-    if over >= Epoch::MAX {
+    if over > Epoch::BELIEVED_MAX {
         bail!(
-            "no target was started {over} times; give the number of the start that others know, below {}",
-            Epoch::MAX
+            "no target was started {over} times; give the number of the start that others know, at most {}",
+            Epoch::BELIEVED_MAX
         );
     }
     cluster::target_dirs(&arguments.dirs)?.iter().try_for_each(|path| {

@@ -56,3 +56,18 @@ fn an_older_copy_is_refused_also_by_the_next_management_server() {
     // What an operator has said to be the newest begins anew.
     assert!(is_confirmed(world.began(7, &[start(70, 50)])));
 }
+
+/// It would be refused for good: no start has a number after it.
+#[test]
+fn a_start_after_which_there_is_no_room_for_more_is_not_remembered() {
+    let mut world = world();
+    assert!(world.began(7, &[start(Epoch::MAX.0, 10)]).is_ok());
+    assert!(matches!(world.began(7, &[start(1, 20)]), Ok(MgsReply::Config(_) | MgsReply::Confirmed(_))));
+    let known = start(Epoch::BELIEVED_MAX.0, 30);
+    assert!(world.began(7, &[known]).is_ok());
+    assert_eq!(world.began(7, &[start(2, 40)]), Ok(MgsReply::Outdated { known }));
+    for epoch in [known.epoch.0 + 1, known.epoch.0 + 2] {
+        let reply = world.began(7, &[start(epoch, 50)]);
+        assert!(matches!(reply, Ok(MgsReply::Config(_) | MgsReply::Confirmed(_))), "{reply:?}");
+    }
+}

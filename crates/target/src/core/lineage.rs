@@ -10,7 +10,7 @@
 
 use super::rows;
 use super::{Core, CoreEvent, CoreOutput};
-use base::{ClientId, Endpoint, Now, Start, Status, Time, Transno};
+use base::{ClientId, Endpoint, Epoch, Now, Start, Status, Time, Transno};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore, StoreError};
 use wire::{ConnectRequest, Frame, Reply};
@@ -32,6 +32,11 @@ impl Lineage {
 
     pub fn starts(&self) -> &[Start] {
         &self.0
+    }
+
+    /// Whether a start of it that is known to somebody else counts.
+    pub fn is_believed(known: Start) -> bool {
+        known.epoch <= Epoch::BELIEVED_MAX
     }
 
     pub fn last(&self) -> Start {
@@ -123,7 +128,7 @@ impl Remembered {
 
     /// A target that calls, and is an older copy of one that has called: the start of that one.
     fn newer_than_caller(&self, request: &ConnectRequest) -> Option<Start> {
-        let known = *self.callers.get(&request.client)?;
+        let known = self.callers.get(&request.client).copied().filter(|known| Lineage::is_believed(*known))?;
         Lineage::new(request.starts.of_caller.clone()).is_behind(known).then_some(known)
     }
 
@@ -132,7 +137,7 @@ impl Remembered {
         let Endpoint::Target(_) = request.client.endpoint() else { return };
         let Some(start) = request.starts.of_caller.iter().max().copied() else { return };
         let known = self.callers.entry(request.client).or_default();
-        if start > *known {
+        if start > *known && Lineage::is_believed(start) {
             *known = start;
             rows::put_caller(batch, request.client, start);
         }
@@ -202,7 +207,7 @@ impl<M: MetaStore> Core<M> {
         let known = Start { epoch: request.target_epoch, at: request.starts.target_at };
         let is_this = known.epoch == self.epoch;
         if self.remembered.own.is_behind(known) {
-            if !self.remembered.is_confirmed {
+            if !self.remembered.is_confirmed && Lineage::is_believed(known) {
                 self.stop_as_outdated(frame.src, known, out);
                 return None;
             }

@@ -308,17 +308,45 @@ fn a_copy_that_is_said_to_be_the_newest_is_met_as_a_new_target() {
 #[test]
 fn a_copy_can_be_made_newer_than_whatever_is_known_of_its_target() {
     let (mut world, store) = (World::new(), Store::default());
-    let (mdt, known) = (Endpoint::Target(TargetId::mdt(1)).client_id(), Epoch(Epoch::MAX.0 - 1));
+    let (mdt, known) = (Endpoint::Target(TargetId::mdt(1)).client_id(), Epoch::BELIEVED_MAX);
     let mut core = world.start(&store);
     world.connect(&mut core, &mut caller(mdt, vec![Start { epoch: known, at: WallTime(20) }]));
     let copy = Store::default();
     drop(world.start(&copy));
     let batch = restored::as_newest(&*copy, known).unwrap();
     copy.apply(copy.applied().next(), &batch).unwrap();
-    let starts = world.start(&copy).lineage().starts().to_vec();
-    let mut again = caller(mdt, starts);
-    assert!(world.connect(&mut core, &mut again).outdated.is_empty());
-    assert_eq!(again.state(), ImportState::Active);
+    for _ in 0..2 {
+        let starts = world.start(&copy).lineage().starts().to_vec();
+        let mut again = caller(mdt, starts);
+        assert!(world.connect(&mut core, &mut again).outdated.is_empty());
+        assert_eq!(again.state(), ImportState::Active);
+    }
+}
+
+/// It could begin after that once or twice, and never again.
+#[test]
+fn a_start_after_which_there_is_no_room_for_more_keeps_no_target_from_coming() {
+    let (mut world, store) = (World::new(), Store::default());
+    let mdt = Endpoint::Target(TargetId::mdt(1)).client_id();
+    let mut core = world.start(&store);
+    let last = Start { epoch: Epoch::MAX, at: WallTime(20) };
+    assert_eq!(world.connect(&mut core, &mut caller(mdt, vec![last])).outdated, []);
+    for epoch in [1, 2] {
+        let mut again = caller(mdt, vec![Start { epoch: Epoch(epoch), at: WallTime(30) }]);
+        assert_eq!(world.connect(&mut core, &mut again).outdated, []);
+        assert_eq!(again.state(), ImportState::Active);
+    }
+    // Nor does one that is said of the target itself end it.
+    let high = Store::default();
+    drop(world.start(&high));
+    let batch = restored::as_newest(&*high, Epoch::BELIEVED_MAX).unwrap();
+    high.apply(high.applied().next(), &batch).unwrap();
+    let mut mount = caller(MOUNT, Vec::new());
+    let mut of_high = world.start(&high);
+    world.connect(&mut of_high, &mut mount);
+    assert!(mount.target_epoch() > Epoch::BELIEVED_MAX);
+    let came = world.connect(&mut core, &mut mount);
+    assert_eq!((came.outdated_by(), mount.state()), (None, ImportState::Active));
 }
 
 #[test]
