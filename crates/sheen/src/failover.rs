@@ -418,26 +418,34 @@ impl Failover {
                 return Ok(false);
             }
             // Before anybody is fenced for it.
-            self.check_storage(seat, seen.epoch, fenced.is_some())?;
-            if fenced.is_none() && !self.is_still_lapsed(seat, seen.epoch)? {
+            let is_meant = self.check_storage(seat, seen.epoch, fenced.is_some())?;
+            if !is_meant || (fenced.is_none() && !self.is_still_lapsed(seat, seen.epoch)?) {
                 lock(&seat.view).alert = None;
                 return Ok(false);
             }
             self.make_sure(seat, owner, seen.epoch, fenced.is_some())?;
         }
-        self.take(seat, index, seen.epoch, fenced.is_some())?;
-        Ok(true)
+        let is_taken = self.take(seat, index, seen.epoch, fenced.is_some())?;
+        if !is_taken {
+            lock(&seat.view).alert = None;
+        }
+        Ok(is_taken)
     }
 
     /// Whether that owner still does not renew its lease. What was seen may be long ago: this process stood still since, or has heard nothing.
     fn is_still_lapsed(&self, seat: &Seat, epoch: Epoch) -> Result<bool> {
+        let seen = self.ask(seat)?;
+        Ok(seen.has_lapsed && seen.epoch == epoch)
+    }
+
+    /// Who owns a target now.
+    fn ask(&self, seat: &Seat) -> Result<Ownership> {
         let answer = self.keeper.keep(&[], &[seat.label.id])?;
         let Some(seen) = answer.into_iter().find(|seen| seen.target == seat.label.id) else {
             bail!("{} has not said who owns it", self.keeper.name());
         };
-        let is_lapsed = seen.has_lapsed && seen.epoch == epoch;
-        lock(&seat.view).seen = Some(seen);
-        Ok(is_lapsed)
+        lock(&seat.view).seen = Some(seen.clone());
+        Ok(seen)
     }
 
     /// That the owner can no longer write.
@@ -476,22 +484,27 @@ impl Failover {
     }
 
     /// That the storage is the one that the last owner wrote to, and that the keeper knows of that owner, unless an operator does. A
-    /// management server has only a directory of its own, and its rows elsewhere.
-    fn check_storage(&self, seat: &Seat, known: Epoch, is_confirmed: bool) -> Result<()> {
+    /// management server has only a directory of its own, and its rows elsewhere. False: another server has taken the target meanwhile, which
+    /// the storage knew before this process.
+    fn check_storage(&self, seat: &Seat, known: Epoch, is_confirmed: bool) -> Result<bool> {
         if seat.label.id == TargetId::MGT {
-            return Ok(());
+            return Ok(true);
         }
         let checked = target_dir::check_owned(&seat.label, known, self.keeper.name(), is_confirmed);
-        if checked.is_err() {
-            target_dir::check_coordinator(&seat.label.path, &self.keeper.identity()?)?;
+        let Err(error) = checked else { return Ok(true) };
+        target_dir::check_coordinator(&seat.label.path, &self.keeper.identity()?)?;
+        match target_dir::is_forgotten(&error) && self.ask(seat)?.epoch != known {
+            true => Ok(false),
+            false => Err(error),
         }
-        checked
     }
 
-    /// The lock first: whoever holds it still is not fenced, and keeps the ownership.
-    fn take(&self, seat: &Seat, index: usize, over: Epoch, is_confirmed: bool) -> Result<()> {
-        let Some(node) = self.node.upgrade() else { return Ok(()) };
-        self.check_storage(seat, over, is_confirmed)?;
+    /// The lock first: whoever holds it still is not fenced, and keeps the ownership. False: another server has taken it meanwhile.
+    fn take(&self, seat: &Seat, index: usize, over: Epoch, is_confirmed: bool) -> Result<bool> {
+        let Some(node) = self.node.upgrade() else { return Ok(true) };
+        if !self.check_storage(seat, over, is_confirmed)? {
+            return Ok(false);
+        }
         let dir = target_dir::open(&seat.label.path).context(
             "its owner should be unable to write, but no takeover while this directory cannot be locked",
         )?;
@@ -546,7 +559,7 @@ impl Failover {
         }
         let mut view = lock(&seat.view);
         (view.alert, view.is_unkept) = (None, false);
-        Ok(())
+        Ok(true)
     }
 
     /// Unless this process is to end by now.

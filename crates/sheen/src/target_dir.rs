@@ -37,6 +37,16 @@ pub struct NotWritten {
     pub source: io::Error,
 }
 
+/// The storage was owned with an epoch of which the keeper has not said anything.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Forgotten(String);
+
+/// Whether the keeper did not know of the last owner of the storage.
+pub fn is_forgotten(error: &anyhow::Error) -> bool {
+    error.is::<Forgotten>()
+}
+
 /// Whether it is what is in a directory that is wrong, and not the directory that was named or who serves it.
 pub fn is_damage(error: &anyhow::Error) -> bool {
     let of_label = || error.downcast_ref::<Damaged>().is_some();
@@ -437,7 +447,7 @@ pub fn check_owned(label: &Label, known: Epoch, keeper: &str, is_confirmed: bool
     // The next epoch may have been asked for and not given.
     let is_newer = taken.is_some_and(|taken| taken > known) || last.0 > known.0.saturating_add(1);
     if is_newer && !is_confirmed {
-        bail!(
+        bail!(Forgotten(format!(
             "{} was owned last with epoch {}, and {keeper}, which was made anew or restored from an older copy, knows of no epoch after {}, \
              nor whether that owner still writes; when no server that had this target can write any more: sheen failover {}-{} --fenced \
              --epoch {}",
@@ -447,7 +457,7 @@ pub fn check_owned(label: &Label, known: Epoch, keeper: &str, is_confirmed: bool
             label.fsname,
             label.id,
             known.0
-        );
+        )));
     }
     Ok(())
 }

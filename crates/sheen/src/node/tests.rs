@@ -556,3 +556,27 @@ fn what_was_left_unkept_is_not_given_back_by_the_next_attempt() {
     let (error, given_back) = given.fail_to_open();
     assert!(error.contains("is damaged") && given_back.is_empty(), "{error}; {given_back:?}");
 }
+
+/// It had asked the keeper before the other one did, and looked into the storage after.
+#[test]
+fn a_race_for_a_target_that_is_lost_is_no_loss_of_the_keeper() {
+    let mut standby = Standby::new(Some("6\n"), 5);
+    std::fs::write(standby.path.join("taken"), "6\n").unwrap();
+    let fenced = standby.dir.path().join("fenced");
+    let lapsed = standby.seen.clone();
+    let won = Ownership { epoch: Epoch(6), has_lapsed: false, ..lapsed.clone() };
+    for seen in [Ownership { owner: None, has_lapsed: false, ..lapsed.clone() }, lapsed] {
+        standby.seen = seen.clone();
+        let command = Some(format!("touch '{}'", fenced.display()));
+        let attempt = |failover: &Failover| (failover.try_first(), failover.standbys("here:1"));
+        let ((result, standbys), asked) = standby.with_failover(Some(won.clone()), command.clone(), attempt);
+        assert!(!result.unwrap(), "{seen:?}");
+        assert_eq!(standbys.iter().find_map(|target| target.alert.as_deref()), None);
+        assert!(!fenced.exists() && asked.is_empty(), "{seen:?}");
+        // One that says the same when it is asked again has forgotten an owner.
+        let attempt = |failover: &Failover| failover.try_first().unwrap_err();
+        let (error, asked) = standby.with_failover(Some(seen), command, attempt);
+        assert!(error.to_string().contains("was made anew or restored") && asked.is_empty(), "{error:#}");
+        assert!(!fenced.exists());
+    }
+}
