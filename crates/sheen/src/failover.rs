@@ -402,13 +402,7 @@ impl Failover {
             }
             return Ok(false);
         };
-        if let Some(fenced) = fenced.filter(|fenced| *fenced != seen.epoch) {
-            bail!(
-                "it is owned with epoch {} and not with {} any more: who owns it now may be able to write; see `sheen status`",
-                seen.epoch.0,
-                fenced.0
-            );
-        }
+        fenced.map_or(Ok(()), |fenced| check_meant(&seen, fenced))?;
         if let Some(owner) = seen.owner.as_ref().filter(|owner| owner.server != self.me.server) {
             if !seen.has_lapsed {
                 if fenced.is_some() {
@@ -604,9 +598,15 @@ impl Failover {
         let index = self.seats.iter().position(is_meant)?;
         let seat = self.seats.get(index)?;
         let name = format!("{}-{}", seat.label.fsname, seat.label.id);
+        // Before a takeover under way is waited for, which a word of another owner does not end.
+        let seen = lock(&seat.view).seen.clone();
+        if let Some(Err(error)) = seen.map(|seen| check_meant(&seen, epoch)) {
+            return Some(Err(error));
+        }
         let Some(working) = wait_for_work(seat, epoch) else {
             return Some(Err(anyhow!(
-                "a takeover of {name} is under way, which waits for the storage or the management server; try again after that"
+                "a takeover of {name} is under way, which waits for the storage, {} or the fence command; try again after that",
+                self.keeper.name()
             )));
         };
         Some(self.try_take(seat, index, &working, Some(epoch)).map(|_| name))
@@ -716,6 +716,18 @@ impl Failover {
             tracing::warn!("{error}: who takes over has to fence this server first");
         }
     }
+}
+
+/// What an operator says of an owner is not said of the one after it.
+fn check_meant(seen: &Ownership, fenced: Epoch) -> Result<()> {
+    if seen.epoch == fenced {
+        return Ok(());
+    }
+    bail!(
+        "it is owned with epoch {} and not with {} any more: who owns it now may be able to write; see `sheen status`",
+        seen.epoch.0,
+        fenced.0
+    )
 }
 
 /// Ends a fence command under way that is for this epoch. `None`: something else takes its time.

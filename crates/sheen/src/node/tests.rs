@@ -476,13 +476,17 @@ fn an_operators_word_ends_a_fence_command_that_hangs() {
         std::thread::scope(|scope| {
             let fencing = scope.spawn(|| failover.try_first());
             until("the fence command runs", || begun.exists());
+            // That of another owner ends nothing, and is answered at once.
+            let mistyped = failover.confirm("fs-OST0000", Epoch(3)).unwrap().unwrap_err().to_string();
             let said = failover.confirm("fs-OST0000", Epoch(4)).unwrap();
-            [said.map(drop), fencing.join().unwrap().map(drop)]
-                .map(|result| format!("{:#}", result.unwrap_err()))
+            let ended = [said.map(drop), fencing.join().unwrap().map(drop)]
+                .map(|result| format!("{:#}", result.unwrap_err()));
+            (mistyped, ended)
         })
     };
-    let ([said, of_fencing], asked) =
+    let ((mistyped, [said, of_fencing]), asked) =
         standby.with_failover(Some(standby.seen.clone()), Some(command), attempt);
+    assert!(mistyped.contains("owned with epoch 4 and not with 3"), "{mistyped}");
     // The keeper of these tests gives nothing.
     assert!(said.contains("is not given") && of_fencing.contains("is not given"), "{said}; {of_fencing}");
     assert_eq!(asked, [Epoch(4), Epoch(4)]);
