@@ -16,7 +16,7 @@ use store::{MetaStore, ObjectStore, Space};
 use store_disk::MetaDisk;
 
 /// The states of a target, as `TargetStatus` has them.
-const STATES: [&str; 9] = [
+pub(super) const STATES: [&str; 9] = [
     status::ACTIVE,
     "recovering",
     status::WAITING,

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::status;
+use std::collections::BTreeSet;
 
 fn encoded(told: Vec<(u32, Result<Tell>)>) -> String {
     let mut registry = Registry::default();
@@ -110,4 +112,14 @@ fn the_document_has_all_metrics() {
     }
     let found = std::fs::read_to_string(path).unwrap();
     assert!(found == wanted, "write it anew: SHEEN_WRITE_DOCS=1 cargo test -p sheen the_document_has");
+}
+
+#[test]
+fn the_manual_has_every_state_watched_in_which_a_target_serves_nobody() {
+    let manual = include_str!("../../../../docs/operating/metrics.md");
+    let watched = manual.split("sheen_target_state{state=~\"").nth(1).and_then(|rest| rest.split('"').next());
+    let watched: BTreeSet<&str> = watched.unwrap().split('|').collect();
+    let is_harmless = |state: &&str| [status::ACTIVE, "standby"].contains(state);
+    let wanted = collect::STATES.into_iter().filter(|state| !is_harmless(state)).collect();
+    assert_eq!(watched, wanted);
 }

@@ -128,7 +128,8 @@ impl Remembered {
 
     /// A target that calls, and is an older copy of one that has called: the start of that one.
     fn newer_than_caller(&self, request: &ConnectRequest) -> Option<Start> {
-        let known = self.callers.get(&request.client).copied().filter(|known| Lineage::is_believed(*known))?;
+        let known =
+            self.callers.get(&request.client).copied().filter(|known| Lineage::is_believed(*known))?;
         Lineage::new(request.starts.of_caller.clone()).is_behind(known).then_some(known)
     }
 
