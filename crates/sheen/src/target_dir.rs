@@ -103,9 +103,8 @@ impl TargetDir {
     /// # Errors
     /// Another one is written down already, or nothing can be.
     pub fn keep_coordinator(&self, identity: &str) -> Result<()> {
-        match &self.coordinator {
-            Some(known) => return check_same(&self.path, known, identity),
-            None => {}
+        if let Some(known) = &self.coordinator {
+            return check_same(&self.path, known, identity);
         }
         // Of another coordinator, whose epochs were others.
         for name in [OWNED, TAKEN] {
