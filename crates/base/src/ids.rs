@@ -57,8 +57,9 @@ number!(
 impl Epoch {
     /// The highest of which a transno has room. No target has had a higher one, whoever says so.
     pub const MAX: Epoch = Epoch((1 << (u64::BITS - Transno::EPOCH_SHIFT)) - 1);
-    /// The highest that counts when somebody says it of a target, which may have to begin after it: as many starts are left then.
-    pub const BELIEVED_MAX: Epoch = Epoch(Epoch::MAX.0 / 2);
+    /// The highest that counts when somebody says it of a target, which may have to begin after it. As many starts are left then, also for an
+    /// MDT, which has FIDs for 65,536 (`mds::fids`).
+    pub const BELIEVED_MAX: Epoch = Epoch(1 << 15);
 }
 
 impl Transno {

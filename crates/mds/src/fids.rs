@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 /// Sequences of one incarnation: 16,384 of 2^20 files each; 65,536 incarnations fit.
 const SEQUENCES_PER_EPOCH: u64 = 1 << 14;
 
+// An MDT that had to begin after whatever start is believed of it has FIDs for as many starts again.
+const _: () = assert!(2 * Epoch::BELIEVED_MAX.0 * SEQUENCES_PER_EPOCH <= Fid::SEQ_PER_MDT);
+
 #[derive(Debug)]
 pub struct Fids {
     mdt_index: u16,
@@ -129,6 +132,13 @@ mod tests {
         assert_eq!(users, [None, Some(0), Some(2)]);
         assert_eq!(fids.allocate().expect("a FID").seq, own.seq);
         assert!([own, first.first, other.first].iter().all(|fid| Fids::epoch_of(*fid) == Some(Epoch(7))));
+    }
+
+    #[test]
+    fn who_begins_after_the_highest_start_that_is_believed_has_fids() {
+        for starts in [1, 64, Epoch::BELIEVED_MAX.0 - 1] {
+            assert!(Fids::new(0, Epoch(Epoch::BELIEVED_MAX.0 + starts)).allocate().is_ok());
+        }
     }
 
     #[test]

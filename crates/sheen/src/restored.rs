@@ -16,7 +16,7 @@ pub fn restored(arguments: &cli::Restored) -> Result<()> {
     let over = Epoch(arguments.over);
     if over > Epoch::BELIEVED_MAX {
         bail!(
-            "no target was started {over} times; give the number of the start that others know, at most {}",
+            "nobody remembers start number {over}; give the number of the start that others know, at most {}",
             Epoch::BELIEVED_MAX
         );
     }

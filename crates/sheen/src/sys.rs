@@ -379,10 +379,19 @@ pub fn pipe() -> io::Result<(File, File)> {
     }
 }
 
-/// A file in memory, which programs that are started have open too.
+/// The same open file, which programs that are started have too.
+pub fn inherited_copy(file: &File) -> io::Result<File> {
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::dup(file.as_raw_fd()) };
+    check(fd)?;
+    // SAFETY: it was just made, and is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+}
+
+/// A file in memory.
 pub fn memory_file(name: &CStr) -> io::Result<File> {
     // SAFETY: the name is a string with its end, and is only read.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     check(fd)?;
     // SAFETY: it was just made, and is nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())

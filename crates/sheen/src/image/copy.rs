@@ -7,8 +7,7 @@ use crate::sys;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::io::{self, IsTerminal, Read, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -34,7 +33,7 @@ const ARGUMENTS: &[&str] = &[
 const WHOLE: &[&str] = &["--delete-delay"];
 /// For files with holes, named one by one. It writes their data in small pieces, and each is a request to an OST. A directory in the place of one
 /// goes at once.
-const HOLES: &[&str] = &["--sparse", "--from0", "--force", "--ignore-missing-args"];
+const HOLES: &[&str] = &["--sparse", "--files-from=-", "--from0", "--force", "--ignore-missing-args"];
 /// What so few bytes take is no matter, and how a file system counts the last block of a file.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// rsync's status when files vanished from the source under it.
@@ -54,9 +53,9 @@ pub struct Copied {
 /// # Errors
 /// rsync is not there, or what it said first.
 pub fn copy(source: &Path, target: &Path, (name, lock): (&str, &File), checksum: bool) -> Result<Copied> {
-    let copy = |more: &[OsString]| {
+    let copy = |more: &[&str], input: File| {
         let mut command = Command::new("rsync");
-        command.stdin(lock.try_clone().context("the lock of the image")?);
+        command.stdin(input);
         command.args(ARGUMENTS).args(more).arg(format!("--exclude=/{OWN}/")).env("LC_ALL", "C");
         if checksum {
             command.arg("--checksum");
@@ -65,18 +64,17 @@ pub fn copy(source: &Path, target: &Path, (name, lock): (&str, &File), checksum:
         command.arg(source.join("")).arg(target.join(""));
         run(command, source, name)
     };
-    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     // A file of a terabyte that is one hole, as of who logged in last, takes no room in the source, and none in the image. What is
     // copied so is then found equal.
     let names = with_holes(source);
     if !names.is_empty() {
-        // Open for rsync too.
         let mut list = sys::memory_file(c"files-with-holes").context("no memory for names of files")?;
-        list.write_all(&names).context("no memory for names of files")?;
-        let from = OsString::from(format!("--files-from=/proc/self/fd/{}", list.as_raw_fd()));
-        copy(&[words(HOLES), vec![from]].concat())?;
+        list.write_all(&names).and_then(|()| list.rewind()).context("no memory for names of files")?;
+        // rsync has the lock all the same.
+        let _lock = sys::inherited_copy(lock).context("the lock of the image")?;
+        copy(HOLES, list)?;
     }
-    let said = copy(&words(WHOLE))?;
+    let said = copy(WHOLE, lock.try_clone().context("the lock of the image")?)?;
     counts(&said).with_context(|| format!("rsync does not say what it copied: {said}"))
 }
 

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::status;
 use std::collections::BTreeSet;
 
 fn encoded(told: Vec<(u32, Result<Tell>)>) -> String {

@@ -177,6 +177,41 @@ fn what_gathers_behind_a_checkpoint_that_failed_follows_it() {
     store.close();
 }
 
+/// Some of it clients have answered for already: what they may goes by the room of the device, of which there is enough.
+#[test]
+fn all_is_accepted_while_checkpoints_fail_for_another_reason_than_room() {
+    const SEGMENT_BYTES: u64 = 2 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (checkpoint_bytes, segment_bytes) = (Some(SEGMENT_BYTES), Some(SEGMENT_BYTES));
+    let options = Options { checkpoint_bytes, segment_bytes, ..Options::default() };
+    let open = || MetaDisk::open_or_create(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let put_many = |store: &MetaDisk, t: u64| {
+        let mut batch = Batch::new();
+        (0..15_u8).for_each(|n| batch.put(1, &[t as u8, n], &vec![7; 60_000]));
+        store.apply(Transno(t), &batch)
+    };
+    let store = open();
+    let index = dir.path().join("index");
+    faults::fail_syncs_below(&index);
+    let mut last = 0;
+    while lock(&store.shared.log).uncovered_bytes() < 14 * SEGMENT_BYTES {
+        last += 1;
+        assert_eq!(put_many(&store, last), Ok(()));
+        assert_eq!(store.pressure().reserve, Reserve::Ample);
+        if last == 1 {
+            assert!(matches!(store.checkpoint(), Err(StoreError::Device { errno: libc::EIO, .. })));
+        }
+    }
+    faults::mend(&index);
+    store.close();
+    drop(store);
+    let store = open();
+    for t in 1..=last {
+        assert_eq!(store.get(1, &[t as u8, 14]).unwrap().map(|value| value.len()), Some(60_000), "{t}");
+    }
+    store.close();
+}
+
 /// A checkpoint begins with a new segment of the log. None is there and none can be made: whoever is told of that looks at the store.
 #[test]
 fn a_log_that_cannot_go_on_is_told_of_when_nothing_is_held_any_more() {

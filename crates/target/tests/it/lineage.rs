@@ -329,10 +329,11 @@ fn a_start_after_which_there_is_no_room_for_more_keeps_no_target_from_coming() {
     let (mut world, store) = (World::new(), Store::default());
     let mdt = Endpoint::Target(TargetId::mdt(1)).client_id();
     let mut core = world.start(&store);
-    let last = Start { epoch: Epoch::MAX, at: WallTime(20) };
-    assert_eq!(world.connect(&mut core, &mut caller(mdt, vec![last])).outdated, []);
-    for epoch in [1, 2] {
-        let mut again = caller(mdt, vec![Start { epoch: Epoch(epoch), at: WallTime(30) }]);
+    let start = |epoch, at| Start { epoch: Epoch(epoch), at: WallTime(at) };
+    let mut said = caller(mdt, vec![start(Epoch::MAX.0, 20), start(1, 10)]);
+    assert_eq!((world.connect(&mut core, &mut said).outdated, said.state()), (vec![], ImportState::Active));
+    for epoch in [2, 3] {
+        let mut again = caller(mdt, vec![start(epoch, 30)]);
         assert_eq!(world.connect(&mut core, &mut again).outdated, []);
         assert_eq!(again.state(), ImportState::Active);
     }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, SystemTime};
 
 #[test]
@@ -67,4 +68,39 @@ fn a_change_within_a_second_is_copied() {
     assert_eq!(fs::read(target.join("file")).unwrap(), b"after!");
     let copied = fs::metadata(target.join("file")).unwrap().modified().unwrap();
     assert_eq!(copied, second + Duration::from_millis(900));
+}
+
+/// rsync writes what is copied so in small pieces.
+#[test]
+fn only_files_with_holes_are_copied_sparsely() {
+    if Command::new("rsync").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [source, target] = ["source", "target"].map(|name| dir.path().join(name));
+    fs::create_dir_all(source.join("a/.sheen")).unwrap();
+    fs::create_dir_all(source.join(OWN)).unwrap();
+    fs::write(source.join("whole"), vec![1; 1 << 20]).unwrap();
+    for name in ["#hole", ";hole\nof two lines", "a/.sheen/hole", ".sheen/hole"] {
+        let file = File::create(source.join(name)).unwrap();
+        file.write_all_at(b"end", 8 << 20).unwrap();
+    }
+    fs::hard_link(source.join("#hole"), source.join("a/same")).unwrap();
+    std::os::unix::fs::symlink("#hole", source.join("link")).unwrap();
+    let names = String::from_utf8(with_holes(&source)).unwrap();
+    let mut names: Vec<&str> = names.split_terminator('\0').collect();
+    names.sort_unstable();
+    assert_eq!(names, ["./#hole", "./;hole\nof two lines", "./a/.sheen/hole", "./a/same"]);
+    // What is a directory until then.
+    fs::create_dir_all(target.join("#hole/full")).unwrap();
+    let lock = File::create(dir.path().join("lock")).unwrap();
+    copy(&source, &target, ("image", &lock), false).unwrap();
+    let found = |name: &str| fs::metadata(target.join(name)).unwrap();
+    assert_eq!(found("#hole").ino(), found("a/same").ino());
+    for name in ["a/same", ";hole\nof two lines", "a/.sheen/hole"] {
+        assert_eq!(fs::read(target.join(name)).unwrap(), fs::read(source.join(name)).unwrap());
+        assert!(found(name).blocks() * 512 < 1 << 20, "{name}");
+    }
+    assert_eq!(fs::read(target.join("whole")).unwrap(), vec![1; 1 << 20]);
+    assert!(!target.join(OWN).exists());
 }
