@@ -673,7 +673,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// Whether unlink(2) of a file that somebody has open takes its name away at once, as far as is known, and not when it is closed.
+/// Whether unlink(2) of an open file takes its name away at once, as far as is known, and not when it is closed.
 pub(crate) fn is_name_removed_at_once(file: &File) -> io::Result<bool> {
     magic(file).map(|magic| !keeps_names_of_open_files(magic))
 }

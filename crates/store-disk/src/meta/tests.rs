@@ -177,7 +177,7 @@ fn what_gathers_behind_a_checkpoint_that_failed_follows_it() {
     store.close();
 }
 
-/// Some of it clients have answered for already: what they may goes by the room of the device, of which there is enough.
+/// Some of it clients have answered for: what they may goes by the room of the device, of which there is enough.
 #[test]
 fn all_is_accepted_while_checkpoints_fail_for_another_reason_than_room() {
     const SEGMENT_BYTES: u64 = 2 << 20;

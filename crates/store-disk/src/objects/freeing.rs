@@ -5,8 +5,8 @@
 //! is gone as durably as without that. A file without a name that a crash finds open is on the list of orphans of its file
 //! system, which frees it when it is mounted; and the kernel does it for a process that ends.
 //!
-//! Where unlink(2) of an open file only renames it until it is closed (NFS, as `.nfs` and a number), a server that is fenced
-//! in between would leave all of it to nobody: there it is removed as it was.
+//! Where unlink(2) of an open file only renames it until it is closed (NFS, as `.nfs` and a number), a server that is
+//! fenced in between would leave all of it to nobody: there who removes waits.
 
 use super::Shared;
 use crate::device;

@@ -596,7 +596,7 @@ fn nobody_waits_until_the_blocks_of_a_removed_object_are_free() {
     assert_eq!(store.freeing.waiting_count(), 0, "an end in order leaves nothing");
 }
 
-/// NFS gives a file that somebody has open another name, until it is closed. A server that is fenced before closes nothing.
+/// NFS gives an open file another name until it is closed. A server that is fenced before closes nothing.
 #[test]
 fn who_removes_waits_where_a_file_keeps_a_name_as_long_as_it_is_open() {
     let dir = tempfile::tempdir().unwrap();
