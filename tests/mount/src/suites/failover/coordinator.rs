@@ -8,12 +8,9 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::{
@@ -21,6 +18,7 @@ use super::{
     wait_served,
 };
 use crate::case::{Bed, Case, Context, Suite, expect, note, skip, wait_until};
+use crate::random::Random;
 use crate::sys;
 
 mod managers;
@@ -77,8 +75,8 @@ impl Etcd {
         if String::from_utf8_lossy(&asked.stderr).contains("built without etcd") {
             return skip("sheen was built without the feature etcd");
         }
-        let bind = |_| TcpListener::bind("127.0.0.1:0");
-        let held = (0..2 * member_count).map(bind).collect::<Result<Vec<_>, _>>()?;
+        let mut random = context.random();
+        let held = (0..2 * member_count).map(|_| bind(&mut random)).collect::<Result<Vec<_>>>()?;
         let ports: Vec<u16> = held.iter().map(|held| Ok(held.local_addr()?.port())).collect::<Result<_>>()?;
         let ports = ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         let dir = context.work.join(name);
@@ -94,8 +92,18 @@ impl Etcd {
         format!("etcd://{}", members.join(","))
     }
 
-    /// Those that do not run, with what they had on their disks.
+    /// Those that do not run, with what they had on their disks; until all agree on a leader.
     fn start_all(&mut self) -> Result<()> {
+        self.start_missing()?;
+        let all = 0..self.running.len();
+        self.wait_leader(all.clone()).map(drop).with_context(|| {
+            let log = |index| fs::read_to_string(self.dir.join(format!("m{index}.log"))).unwrap_or_default();
+            let last = |index| log(index).lines().last().unwrap_or_default().to_owned();
+            all.map(last).collect::<Vec<String>>().join("\n")
+        })
+    }
+
+    fn start_missing(&mut self) -> Result<()> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let all: Vec<String> =
             (0..).zip(&self.ports).map(|(index, (_, peer))| format!("m{index}={}", url(*peer))).collect();
@@ -189,6 +197,13 @@ impl Etcd {
         }
         Ok(())
     }
+}
+
+/// A port that no connection has for its own end while its member does not run: below those that the kernel gives.
+fn bind(random: &mut Random) -> Result<TcpListener> {
+    let mut ports = (0..1000).map(|_| 10_000 + random.below(22_000) as u16);
+    let bound = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    bound.context("a port that is free")
 }
 
 /// Numbers of etcd, in its words.
@@ -357,38 +372,48 @@ fn wait_silenced(pair: &Pair) -> Result<()> {
     expect(state(pair)? == before, "it has written without a lease")
 }
 
-/// Makes one file after the other durable, until it is told to end.
+/// A process that makes one file after the other durable, until it is told to end. (A thread's open file would be closed by each command
+/// that starts meanwhile, within exec(2), and wait there for the owner.)
 struct Synced {
-    count: Arc<AtomicUsize>,
-    is_over: Arc<AtomicBool>,
-    thread: JoinHandle<std::io::Result<()>>,
+    child: Child,
+    /// Exists until it is to end.
+    goes_on: PathBuf,
+    /// As long as there were files.
+    made: PathBuf,
 }
 
 impl Synced {
-    fn begin(at: &Path) -> Synced {
-        let (count, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (made, stop, at) = (count.clone(), is_over.clone(), at.to_path_buf());
-        let thread = std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                let mut file = File::create(&at)?;
-                file.write_all(b"durable")?;
-                file.sync_all()?;
-                made.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        });
-        Synced { count, is_over, thread }
+    fn begin(pair: &Pair) -> Result<Synced> {
+        const LOOP: &str =
+            r#"while [ -e "$2" ]; do printf durable >"$1" && sync "$1" && printf . >>"$3" || exit 1; done"#;
+        let path = |name: &str| pair.cluster.data.join(name);
+        let (goes_on, made) = (path("goes_on"), path("made"));
+        fs::write(&goes_on, "")?;
+        fs::write(&made, "")?;
+        let child = Command::new("sh")
+            .args(["-c", LOOP, "sh"])
+            .args([&pair.cluster.mount.join("while"), &goes_on, &made])
+            .spawn()?;
+        Ok(Synced { child, goes_on, made })
     }
 
-    fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+    fn count(&self) -> Result<u64> {
+        Ok(fs::metadata(&self.made)?.len())
     }
 
     /// No call has failed.
-    fn end(self) -> Result<()> {
-        self.is_over.store(true, Ordering::Relaxed);
-        let ended = self.thread.join();
-        ended.map_err(|_| anyhow!("who writes has died"))?.context("a file that is to be durable")
+    fn end(mut self) -> Result<()> {
+        fs::remove_file(&self.goes_on)?;
+        expect(self.child.wait()?.success(), "a file that is to be durable")
+    }
+}
+
+impl Drop for Synced {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.goes_on);
+        // Ended already is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -397,10 +422,10 @@ fn etcd_goes_away(context: &Context) -> Result<()> {
     let (mut etcd, pair) = started(context, KILL)?;
     pair.undisturbed(context, || {
         etcd.kill(MEMBER_COUNT)?;
-        let written = Synced::begin(&pair.cluster.mount.join("while"));
+        let written = Synced::begin(&pair)?;
         wait_silenced(&pair)?;
         // From then on nothing could be made durable.
-        let served_count = written.count();
+        let served_count = written.count()?;
         note(&format!("{served_count} files were made durable without etcd, until the leases had ended"));
         expect(served_count > 0, "the owner serves until its leases end")?;
         let log = pair.first.log();
@@ -434,7 +459,7 @@ fn ended_without_etcd(context: &Context) -> Result<()> {
     let (mut etcd, pair) = started(context, KILL)?;
     pair.undisturbed(context, || {
         etcd.kill(MEMBER_COUNT)?;
-        let written = Synced::begin(&pair.cluster.mount.join("while"));
+        let written = Synced::begin(&pair)?;
         wait_silenced(&pair)?;
         pair.first.signal(libc::SIGTERM)?;
         let stat = format!("/proc/{}/stat", pair.first.pid());
