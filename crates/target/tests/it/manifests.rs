@@ -10,8 +10,6 @@ use rpc::ImportState;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
-use store::MemoryMeta;
 use target::CoreOutput;
 use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
 use wire::mdt::OpenArgs;
@@ -41,13 +39,7 @@ fn changed(callers: &[(usize, u32)], plain: &[usize]) -> Cluster {
 /// The same on a target like an OST, whose data are outside of its store.
 fn changed_on(has_external_data: bool, callers: &[(usize, u32)], plain: &[usize]) -> Cluster {
     let caller_count = callers.iter().map(|(caller, _)| caller + 1).max().unwrap();
-    let mut cluster = Cluster::new(1, caller_count);
-    if has_external_data {
-        cluster.has_external_data = true;
-        cluster.core = None;
-        cluster.store = Arc::new(MemoryMeta::new());
-        cluster.start();
-    }
+    let mut cluster = Cluster::of(has_external_data, caller_count);
     cluster.plain_callers.extend(plain);
     for caller in 0..caller_count {
         cluster.submit_on(caller, fid(99));
@@ -65,10 +57,7 @@ fn changed_on(has_external_data: bool, callers: &[(usize, u32)], plain: &[usize]
 
 /// The target is back without what was not durable.
 fn restart(cluster: &mut Cluster) {
-    cluster.core = None;
-    cluster.store.crash(0);
-    cluster.is_disk_slow = false;
-    cluster.start();
+    cluster.lose_unsynced();
     for caller in 0..cluster.callers.len() {
         cluster.lose_connection(caller);
     }
@@ -79,13 +68,7 @@ fn replayed(cluster: &Cluster) -> Vec<usize> {
 }
 
 fn all_recovered(cluster: &mut Cluster) {
-    cluster.is_lost = Box::new(|_| false);
-    cluster.run_for(Duration::from_secs(40));
-    for (index, caller) in cluster.callers.iter().enumerate() {
-        assert_eq!(caller.import.state(), ImportState::Active, "{index}");
-        assert_eq!((caller.evictions, caller.lost_replays), (0, 0), "{index}");
-        assert!(caller.done.keys().all(|operation| cluster.rows().contains(operation)), "{index}");
-    }
+    cluster.expect_recovered(Duration::from_secs(40));
 }
 
 #[test]

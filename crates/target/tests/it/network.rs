@@ -2,7 +2,7 @@
 
 use base::{ClientId, Duration, Endpoint, Epoch, Fid, Now, Rng, Status, TargetId, Time, Transno, WallTime};
 use bytes::Bytes;
-use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
+use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MemoryMeta, MetaStore};
@@ -148,6 +148,37 @@ impl Cluster {
         };
         cluster.start();
         cluster
+    }
+
+    /// Of a new target; with `has_external_data` one like an OST, whose data are outside of its store.
+    pub fn of(has_external_data: bool, caller_count: usize) -> Cluster {
+        let mut cluster = Cluster::new(1, caller_count);
+        if has_external_data {
+            cluster.has_external_data = true;
+            cluster.core = None;
+            cluster.store = Arc::new(MemoryMeta::new());
+            cluster.start();
+        }
+        cluster
+    }
+
+    /// The target is back without what was not durable, and nobody has noticed.
+    pub fn lose_unsynced(&mut self) {
+        self.core = None;
+        self.store.crash(0);
+        self.is_disk_slow = false;
+        self.start();
+    }
+
+    /// After a while without losses all callers work on, and all that they have been told to be done is there.
+    pub fn expect_recovered(&mut self, within: Duration) {
+        self.is_lost = Box::new(|_| false);
+        self.run_for(within);
+        for (index, caller) in self.callers.iter().enumerate() {
+            assert_eq!(caller.import.state(), ImportState::Active, "{index}");
+            assert_eq!((caller.evictions, caller.lost_replays), (0, 0), "{index}");
+            assert!(caller.done.keys().all(|operation| self.rows().contains(operation)), "{index}");
+        }
     }
 
     pub fn start(&mut self) {

@@ -3,11 +3,8 @@
 use crate::network::{Cluster, client};
 use base::limits::RECOVERY_HARD;
 use base::{Duration, Endpoint, Fid, Xid};
-use rpc::ImportState;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
-use store::MemoryMeta;
 use wire::{Frame, FrameKind, Request};
 
 fn fid(oid: u32) -> Fid {
@@ -29,13 +26,7 @@ fn is_done(request: &Request) -> bool {
 
 /// Two callers whose target has restarted and lost what it had not synced; the first one may have something to replay.
 fn recovering(has_external_data: bool, has_retained: bool) -> Cluster {
-    let mut cluster = Cluster::new(1, 2);
-    if has_external_data {
-        cluster.has_external_data = true;
-        cluster.core = None;
-        cluster.store = Arc::new(MemoryMeta::new());
-        cluster.start();
-    }
+    let mut cluster = Cluster::of(has_external_data, 2);
     for caller in 0..2 {
         cluster.submit_on(caller, fid(99));
     }
@@ -46,10 +37,7 @@ fn recovering(has_external_data: bool, has_retained: bool) -> Cluster {
         cluster.submit_on(0, fid(1));
     }
     cluster.run_for(Duration::from_millis(500));
-    cluster.core = None;
-    cluster.store.crash(0);
-    cluster.is_disk_slow = false;
-    cluster.start();
+    cluster.lose_unsynced();
     cluster
 }
 
@@ -64,13 +52,7 @@ fn completed_count(cluster: &Cluster) -> usize {
 }
 
 fn all_recover(cluster: &mut Cluster) {
-    cluster.is_lost = Box::new(|_| false);
-    cluster.run_for(Duration::from_secs(60));
-    for (index, caller) in cluster.callers.iter().enumerate() {
-        assert_eq!(caller.import.state(), ImportState::Active, "{index}");
-        assert_eq!((caller.evictions, caller.lost_replays), (0, 0), "{index}");
-        assert!(caller.done.keys().all(|operation| cluster.rows().contains(operation)), "{index}");
-    }
+    cluster.expect_recovered(Duration::from_secs(60));
 }
 
 #[test]

@@ -11,9 +11,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, note, read, wait_until, write};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, read, wait_until, write};
 use crate::cluster::{Cluster, Shape};
 use crate::sys;
+
+mod roots;
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "images", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -23,11 +25,19 @@ static CASES: &[Case] = &[
     Case { name: "debootstrap_makes_what_is_copied", seconds: 120, run: debootstrap },
     Case { name: "progress_is_for_terminals", seconds: 120, run: progress },
     Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
-    Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: overlay },
-    Case { name: "a_root_with_an_overlay_outlives_its_client_being_thrown_out", seconds: 120, run: evicted },
-    Case { name: "a_root_with_an_overlay_follows_an_update_that_runs", seconds: 120, run: long_update },
-    Case { name: "the_client_of_a_root_goes_on_when_it_is_stopped", seconds: 120, run: stopped },
-    Case { name: "a_node_that_goes_off_has_the_image_in_one_place", seconds: 120, run: detached },
+    Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: roots::overlay },
+    Case {
+        name: "a_root_with_an_overlay_outlives_its_client_being_thrown_out",
+        seconds: 120,
+        run: roots::evicted,
+    },
+    Case {
+        name: "a_root_with_an_overlay_follows_an_update_that_runs",
+        seconds: 120,
+        run: roots::long_update,
+    },
+    Case { name: "the_client_of_a_root_goes_on_when_it_is_stopped", seconds: 120, run: roots::stopped },
+    Case { name: "a_node_that_goes_off_has_the_image_in_one_place", seconds: 120, run: roots::detached },
     Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
     Case { name: "an_image_in_use_is_not_removed", seconds: 120, run: in_use },
     Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 400, run: killed },
@@ -394,259 +404,6 @@ fn in_place(context: &Context) -> Result<()> {
     holder.end()
 }
 
-/// The root of a node as the initramfs makes it: an overlay, and above it `/usr` straight from the image. A file that is in use is replaced in
-/// both. By itself the kernel's overlay would say ESTALE for the name.
-fn overlay(context: &Context) -> Result<()> {
-    let bench = Bench::new(context)?;
-    bench.image("create", &["--from", &text(&bench.source)])?;
-    let node = bench.node("node1")?.canonicalize()?;
-    let root = Root::over(&node, &bench.cluster.point("root1")?, &bench.cluster.point("changes1")?)?;
-    let holder = bench.hold(&node)?;
-    let (direct, through) = (root.point.join("usr/bin/sh"), root.point.join("etc/pages"));
-    let open = fs::File::open(&direct)?;
-    expect_eq(read(&direct)?, b"#!\n".to_vec(), "before")?;
-    expect_eq(letter(&through)?, b'0', "before")?;
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| -> Result<()> {
-        // Whoever runs a program from there finds the old one or the new one, each time.
-        let reader = scope.spawn(|| -> Result<()> {
-            while !is_over.load(Ordering::Relaxed) {
-                let bytes = fs::read(&direct).context("straight from the image, while it is updated")?;
-                expect(bytes == b"#!\n" || bytes.len() == 10, &format!("the old or the new: {bytes:?}"))?;
-            }
-            Ok(())
-        });
-        let update = || -> Result<()> {
-            for round in b'1'..=b'4' {
-                let in_use = (round == b'4').then(|| fs::File::open(&through)).transpose()?;
-                for (name, bytes) in [("usr/bin/sh", vec![round; 10]), ("etc/pages", pages(round))] {
-                    write(&bench.source.join("aside"), &bytes)?;
-                    fs::rename(bench.source.join("aside"), bench.source.join(name))?;
-                }
-                bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
-                expect_eq(read(&direct)?, vec![round; 10], "at once, although it is in use")?;
-                if let Some(in_use) = in_use {
-                    // The overlay has been told to forget once more since the update ended, and cannot forget this.
-                    std::thread::sleep(Duration::from_secs(1));
-                    expect_eq(
-                        fs::read(&through).map_err(|error| error.raw_os_error()),
-                        Err(Some(libc::ESTALE)),
-                        "in use",
-                    )?;
-                    expect_eq(read_all(&in_use)?, pages(b'3'), "what was open")?;
-                }
-                wait_until(LIMIT, "the overlay follows", || {
-                    Ok(letter(&through).is_ok_and(|letter| letter == round))
-                })?;
-            }
-            Ok(())
-        };
-        let updated = update();
-        is_over.store(true, Ordering::Relaxed);
-        let Ok(seen) = reader.join() else { bail!("the reader panicked") };
-        updated.and(seen)
-    })?;
-    expect_eq(read_all(&open)?, b"#!\n".to_vec(), "what was open")?;
-    // What the node itself has changed hides the updates.
-    write(&through, &pages(b'9'))?;
-    bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
-    expect_eq(letter(&through)?, b'9', "the node's own")?;
-    expect_eq(letter(&bench.image.join("etc/pages"))?, b'4', "the image's")?;
-    drop(open);
-    holder.end()
-}
-
-/// An update that goes on for long says so again and again, and nodes see before its end what it has replaced.
-fn long_update(context: &Context) -> Result<()> {
-    let bench = Bench::new(context)?;
-    bench.image("create", &["--from", &text(&bench.source)])?;
-    let node = bench.node("node1")?.canonicalize()?;
-    let root = Root::over(&node, &bench.cluster.point("root1")?, &bench.cluster.point("changes1")?)?;
-    let holder = bench.hold(&node)?;
-    let through = root.point.join("etc/pages");
-    expect_eq(letter(&through)?, b'0', "before")?;
-
-    let gate = Gate::new(&context.work)?;
-    write(&bench.source.join("aside"), &pages(b'1'))?;
-    fs::rename(bench.source.join("aside"), bench.source.join("etc/pages"))?;
-    let mut command = bench.cluster.command();
-    command.args(["image", "update", &text(&bench.image), "--checksum", "--from"]).arg(&bench.source);
-    command.env("PATH", &gate.path);
-    let mut update = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let seconds = || -> Result<Option<u64>> {
-        Ok(bench.list()?.first().and_then(|image| image["changing_seconds"].as_u64()))
-    };
-    let followed = || -> Result<()> {
-        wait_until(LIMIT, "it says that it goes on", || Ok(seconds()? >= Some(2)))?;
-        expect_eq(letter(&node.join("etc/pages"))?, b'1', "straight from the image")?;
-        wait_until(LIMIT, "the overlay follows", || Ok(letter(&through).is_ok_and(|letter| letter == b'1')))?;
-        expect_eq(bench.list()?.first().map(|image| image["is_changing"] == true), Some(true), "it runs")
-    };
-    let followed = followed();
-    gate.open()?;
-    let ended = update.wait()?;
-    followed?;
-    expect(ended.success(), &format!("the update: {ended}"))?;
-    let listed = bench.list()?;
-    let mark = listed.first().context("an image")?;
-    expect_eq(
-        (mark["is_changing"].as_bool(), mark["changing_seconds"].as_u64(), mark["version"].as_u64()),
-        (Some(false), Some(0), Some(2)),
-        "afterwards",
-    )?;
-    holder.end()
-}
-
-/// Mounts of a node above that of the image, unmounted with it.
-struct Root {
-    point: PathBuf,
-    changes: PathBuf,
-}
-
-impl Root {
-    fn over(image: &Path, point: &Path, changes: &Path) -> Result<Root> {
-        let root = Root { point: point.to_owned(), changes: changes.to_owned() };
-        mount(&["-t", "tmpfs", "changes", &text(changes)])?;
-        let (upper, work) = (changes.join("upper"), changes.join("work"));
-        fs::create_dir(&upper)?;
-        fs::create_dir(&work)?;
-        let options = format!("lowerdir={},upperdir={},workdir={}", text(image), text(&upper), text(&work));
-        mount(&["-t", "overlay", "-o", &options, "root", &text(point)])?;
-        mount(&["--bind", &text(&image.join("usr")), &text(&point.join("usr"))])?;
-        Ok(root)
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        for point in [&self.point.join("usr"), &self.point, &self.changes] {
-            // What was not mounted need not go.
-            let _ = sys::detach(point);
-        }
-    }
-}
-
-fn mount(arguments: &[&str]) -> Result<()> {
-    let said = Command::new("mount").args(arguments).output()?;
-    expect(said.status.success(), &format!("mount {arguments:?}: {}", String::from_utf8_lossy(&said.stderr)))
-}
-
-/// What `sheen health` says about overlays over a mount.
-fn overlay_line(cluster: &Cluster, mount: &Path) -> Result<Option<String>> {
-    let said = cluster.try_sheen(&["health", &text(mount)], Duration::from_secs(60))?;
-    expect(said.output.contains("options"), &said.all())?;
-    Ok(said.output.lines().find(|line| line.starts_with("yellow overlay ")).map(str::to_owned))
-}
-
-/// Servers throw the client out of which the root is made, and it comes back: an overlay, and what is bound over it, goes on too. A kernel that had
-/// been told to drop all names would say ESTALE for ever.
-fn evicted(context: &Context) -> Result<()> {
-    let bench = Bench::new(context)?;
-    bench.image("create", &["--from", &text(&bench.source)])?;
-    let source = bench.cluster.source()?;
-    for (index, word) in ["names=cached", "names=uncached", "x-initrd.mount"].into_iter().enumerate() {
-        let [node, point, changes] = ["node", "root", "changes"].map(|name| format!("{name}{index}"));
-        let node = bench.cluster.point(&node)?.canonicalize()?;
-        let options = format!("transport={},ro,{word}", bench.cluster.transport());
-        bench.cluster.sheen(&["mount", &format!("{source}/images/node"), &text(&node), "-o", &options])?;
-        let root = Root::over(&node, &bench.cluster.point(&point)?, &bench.cluster.point(&changes)?)?;
-        let is_warned =
-            overlay_line(&bench.cluster, &node)?.is_some_and(|line| line.contains("names=uncached"));
-        let is_harmed = word == "names=cached" && sys::kernel_version() >= (6, 16);
-        expect_eq(
-            is_warned,
-            is_harmed,
-            &format!("whether `sheen health` says what an overlay needs, {word}"),
-        )?;
-        if word == "names=cached" {
-            continue;
-        }
-        let places = [root.point.join("usr/bin/sh"), root.point.join("etc/pages")];
-        let before = places.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-        bench.evict_all()?;
-        for (path, before) in places.iter().zip(before) {
-            // The client hears of it with its next request or ping, and until then the kernel may say what it has.
-            for _ in 0..20 {
-                std::thread::sleep(Duration::from_millis(100));
-                let found = fs::read(path).with_context(|| format!("{word}: {}", path.display()))?;
-                expect(found == before, "the same bytes")?;
-            }
-        }
-    }
-    drop(bench.cluster);
-    Ok(())
-}
-
-/// systemd stops all processes of a machine that goes off, while it looks whom to kill; it may have to read its own program then.
-fn stopped(context: &Context) -> Result<()> {
-    let bench = Bench::new(context)?;
-    bench.image("create", &["--from", &text(&bench.source)])?;
-    let (point, source) = (bench.cluster.point("root1")?, bench.cluster.source()?);
-    let options = format!("transport={},ro,x-initrd.mount", bench.cluster.transport());
-    bench.cluster.sheen(&["mount", &format!("{source}/images/node"), &text(&point), "-o", &options])?;
-    let mounts = bench.cluster.sheen(&["mounts"])?;
-    let line = mounts.lines().find(|line| line.contains("root1")).context("the mount")?;
-    let pid: i32 = line.rsplit_once("pid ").context("its process")?.1.trim().parse()?;
-    expect_above_pressure(pid)?;
-    for round in b'1'..=b'5' {
-        write(&bench.source.join("aside"), &pages(round))?;
-        fs::rename(bench.source.join("aside"), bench.source.join("etc/pages"))?;
-        bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
-        sys::kill(pid, libc::SIGSTOP)?;
-        // Nobody has read this yet: only the client can answer.
-        expect_eq(letter(&point.join("etc/pages"))?, round, "of a client that was stopped")?;
-    }
-    Ok(())
-}
-
-/// The kernel waits for no page of others when this process allocates, and kills it last.
-fn expect_above_pressure(pid: i32) -> Result<()> {
-    let Some(flags) = sys::io_flusher_flags()? else {
-        note("memory pressure: this process may not say that it flushes (CAP_SYS_RESOURCE)");
-        return Ok(());
-    };
-    expect(flags != 0, "the kernel says who flushes")?;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let task = task?.path();
-        let found = match sys::task_flags(&task.join("stat")) {
-            // It has ended meanwhile.
-            Err(_) if !task.exists() => continue,
-            found => found?,
-        };
-        expect(found & flags == flags, &format!("{} flushes: {found:x}, {flags:x}", task.display()))?;
-    }
-    let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
-    expect_eq(score.trim(), "-1000", "how readily it is killed for want of memory")
-}
-
-/// A forced unmount of one place of the image, as systemd's last one of /usr, would end its client.
-fn detached(context: &Context) -> Result<()> {
-    let bench = Bench::new(context)?;
-    bench.image("create", &["--from", &text(&bench.source)])?;
-    let node = bench.node("node1")?.canonicalize()?;
-    let root = Root::over(&node, &bench.cluster.point("root1")?, &bench.cluster.point("changes1")?)?;
-    let place = bench.cluster.point("opt1")?;
-    mount(&["--bind", &text(&node.join("etc")), &text(&place)])?;
-    let busy = fs::File::open(place.join("pages"))?;
-    bench.cluster.sheen(&["image", "detach", &text(&node)])?;
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
-    let mounted = |path: &Path| table.lines().any(|line| line.contains(&format!(" {} ", text(path))));
-    expect(mounted(&node) && mounted(&root.point), &table)?;
-    expect(!mounted(&root.point.join("usr")) && !mounted(&place), &table)?;
-    // Nobody has read this yet, here or there.
-    expect_eq(read(&root.point.join("usr/bin/sh"))?, b"#!\n".to_vec(), "through the overlay")?;
-    expect_eq(read_all(&busy)?, pages(b'0'), "what was open")?;
-    bench.refused(&["detach", &text(&node.join("etc"))], "is no image")?;
-    // A second time there is nothing left to do.
-    bench.cluster.sheen(&["image", "detach", &text(&node)]).map(drop)
-}
-
-fn read_all(mut file: &fs::File) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 fn staged(context: &Context) -> Result<()> {
     let bench = Bench::new(context)?;
     bench.image("create", &["--from", &text(&bench.source)])?;
@@ -710,6 +467,17 @@ fn holds_on(context: &Context) -> Result<()> {
     expect_eq(letter(&node.join("etc/pages"))?, b'0', "after it was refused")?;
     holder.end()?;
     bench.image("remove", &[]).map(drop)
+}
+
+fn mount(arguments: &[&str]) -> Result<()> {
+    let said = Command::new("mount").args(arguments).output()?;
+    expect(said.status.success(), &format!("mount {arguments:?}: {}", String::from_utf8_lossy(&said.stderr)))
+}
+
+fn read_all(mut file: &fs::File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// An rsync that has copied everything and does not end before its gate is gone; with a word beside the gate it fails then.
