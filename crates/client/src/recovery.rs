@@ -64,6 +64,7 @@ impl State {
         connection.eviction_count += 1;
         self.last_eviction += 1;
         connection.last_eviction = self.last_eviction;
+        connection.last_change_before_eviction = connection.last_change;
         connection.grant_bytes = 0;
         self.wake_revocations(target);
         if target.kind == TargetKind::Mdt {

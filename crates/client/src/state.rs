@@ -73,6 +73,9 @@ pub(crate) struct Connection {
     pub(crate) eviction_count: u64,
     /// The number of the last one among those by all targets.
     pub(crate) last_eviction: u64,
+    /// The last change that this client knows to have made there, and the last one before that eviction.
+    pub(crate) last_change: Transno,
+    pub(crate) last_change_before_eviction: Transno,
     /// The kernel was told to forget what depends on this target, as the lease has run out.
     pub(crate) is_lease_lost: bool,
     /// Of an MDT: what was kept back for its files was sent, as it was not heard for long.
@@ -338,6 +341,8 @@ impl State {
                 is_drained: false,
                 eviction_count: 0,
                 last_eviction: 0,
+                last_change: Transno::ZERO,
+                last_change_before_eviction: Transno::ZERO,
                 is_lease_lost: false,
                 is_late_to_keep: false,
                 has_been_active: false,
@@ -415,6 +420,9 @@ impl State {
 
     /// Remembers until when a node's metadata are not durable.
     pub(crate) fn note_change(&mut self, target: TargetId, fid: Fid, transno: Transno) {
+        if let Some(connection) = self.connections.get_mut(&target) {
+            connection.last_change = connection.last_change.max(transno);
+        }
         if let Some(node) = self.nodes.by_fid_mut(fid) {
             let last = node.changes.newest.entry(target).or_default();
             *last = (*last).max(transno);

@@ -14,10 +14,10 @@ use crate::ops::open::{
     check_still_there, release, sync_objects, take_error_of_file, take_error_of_handle, uncommitted_data,
 };
 use crate::state::State;
-use base::{Duration, Epoch, Fid, Status, TargetId, TargetKind, Version};
+use base::{Duration, Epoch, Fid, Status, TargetId, TargetKind, Transno, Version};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use wire::{MdtRequest, OstRequest, Request};
@@ -63,10 +63,15 @@ impl State {
             .collect()
     }
 
-    /// Who has changed these inodes or their data for this client.
-    fn changed_targets(&self, fids: &[Fid]) -> BTreeSet<TargetId> {
+    /// Who has changed these inodes or their data for this client, and when last.
+    fn changes_of(&self, fids: &[Fid]) -> BTreeMap<TargetId, Transno> {
+        let mut newest = BTreeMap::<TargetId, Transno>::new();
         let nodes = fids.iter().filter_map(|fid| self.nodes.by_fid(*fid));
-        nodes.flat_map(|node| node.changes.newest.keys().copied()).collect()
+        for (target, transno) in nodes.flat_map(|node| &node.changes.newest) {
+            let known = newest.entry(*target).or_default();
+            *known = (*known).max(*transno);
+        }
+        newest
     }
 
     /// How far the attributes of an inode are known here: in an incarnation of its MDT, as later ones may begin again below.
@@ -126,7 +131,10 @@ pub(crate) async fn sync_names(ctx: &Ctx, who: &Who, directories: &[Fid]) -> Out
         of_changes.chain(own()).collect::<BTreeSet<_>>()
     });
     // One that has evicted counts as durable.
-    let changed = ctx.with(|state| state.changed_targets(directories)).into_iter().chain(own()).collect();
+    let mut changed = ctx.with(|state| state.changes_of(directories));
+    for target in own() {
+        changed.entry(target).or_default();
+    }
     let synced = unless_evicted(ctx, who, changed, sync_mdts(ctx, targets)).await;
     if synced.is_err() && ctx.with(|state| state.options.has_inc_epoch) {
         // Inside a call no notification is waited for that needs a directory's lock.
@@ -143,7 +151,7 @@ pub(crate) async fn sync_inode_change(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome
     if ctx.with(|state| state.sync_rule < SyncRule::All) {
         return Ok(());
     }
-    let changed = ctx.with(|state| state.changed_targets(&[fid]));
+    let changed = ctx.with(|state| state.changes_of(&[fid]));
     let syncing = async {
         let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
             vec![Box::pin(sync_data(ctx, fid)), Box::pin(sync_inode(ctx, fid, true))];
@@ -157,11 +165,11 @@ pub(crate) async fn sync_inode_change(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome
 }
 
 /// After an eviction, at any time since the call began, a target answers that everything is durable, and may have lost in a restart what this
-/// client would have sent again.
+/// client would have sent again. What was done in the session after it is as durable as that.
 async fn unless_evicted(
     ctx: &Ctx,
     who: &Who,
-    targets: BTreeSet<TargetId>,
+    changed: BTreeMap<TargetId, Transno>,
     syncing: impl Future<Output = Outcome<()>>,
 ) -> Outcome<()> {
     let before = ctx.with(|state| {
@@ -169,11 +177,14 @@ async fn unless_evicted(
         call.map_or(state.last_eviction, |call| call.last_eviction)
     });
     syncing.await?;
-    let is_evicted = ctx.with(|state| {
-        let mut known = targets.iter().filter_map(|target| state.connections.get(target));
-        known.any(|connection| connection.last_eviction > before)
+    let is_in_doubt = ctx.with(|state| {
+        changed.iter().any(|(target, transno)| {
+            state.connections.get(target).is_some_and(|connection| {
+                connection.last_eviction > before && *transno <= connection.last_change_before_eviction
+            })
+        })
     });
-    if is_evicted { Err(Status::Evicted) } else { Ok(()) }
+    if is_in_doubt { Err(Status::Evicted) } else { Ok(()) }
 }
 
 pub(crate) async fn fsync(ctx: &Ctx, who: &Who, node: u64, fh: u64) -> Outcome<Answer> {

@@ -148,3 +148,31 @@ fn a_change_that_an_eviction_may_have_taken_before_its_last_answer_is_an_error()
     world.pass(Duration::from_secs(5));
     assert_eq!(world.finish(0, id), Err(5));
 }
+
+/// What waits for a session was in none that has ended.
+#[test]
+fn a_change_that_was_not_sent_before_an_eviction_is_made_and_durable() {
+    let (mut world, parent, (node, _)) = world_with(SyncRule::All);
+    let mdt = TargetId::mdt(0);
+    world.mounts[0].is_cut_off = true;
+    world.input(0, Input::ConnectionLost(mdt));
+    let name = |name: &str| name.as_bytes().to_vec();
+    let calls = [
+        Call::Mkdir { parent, name: name("sub"), mode: 0o755, umask: 0 },
+        Call::Rename { parent, name: name("f"), new_parent: TOP, new_name: name("g"), flags: 0 },
+        Call::Setattr { node, set: SetattrCall { mode: Some(0o600), ..SetattrCall::default() } },
+    ];
+    let begun = calls.map(|call| world.begin(0, call));
+    world.evict(0, 0);
+    world.mounts[0].is_cut_off = false;
+    world.is_syncing = true;
+    let answers = begun.map(|id| world.finish(0, id));
+    assert!(world.mounts[0].events.contains(&client::Event::Evicted(mdt)));
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    world.lose_power(mdt);
+    world.pass(Duration::from_secs(10));
+    assert_eq!(
+        (world.names(1, TOP), world.names(1, parent)),
+        (vec!["d".into(), "g".into()], vec!["sub".into()])
+    );
+}
