@@ -93,7 +93,7 @@ pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
 /// A server whose ticks are late by this much has stood still: its process was stopped, or it hung in its disk. Clients send something each second
 /// in a recovery, and every 5 s otherwise.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(5);
-/// No recovery takes longer than this: who has come back and is not done by then is given up too.
+/// No recovery of a target that does not stand still takes longer than this: who has come back and is not done by then is given up too.
 pub const RECOVERY_HARD: Duration = Duration::from_secs(180);
 /// A target forgets a client of which it heard nothing for this long, even if it is in nobody's way.
 pub const SILENT_CLIENT_MAX: Duration = Duration::from_secs(300);

@@ -102,7 +102,7 @@ pub static MDT: Class<Mdt> = Class {
         },
         Param {
             name: "recovery_time_hard",
-            doc: "How long the recovery of an MDT takes at most, seconds, and once more where it stands still: who is back and not done by then is given up too.",
+            doc: "How long the recovery of an MDT takes at most, seconds, and more where it stands still itself: who is back and not done by then is given up too.",
             read: |mdt| Some(mdt.owner.with(|mds| mds.core().recovery_hard().as_secs().to_string())),
             write: Some(Write::Number(1..=RECOVERY_SECONDS_MAX, |mdt, seconds| {
                 mdt.owner.with(|mds| mds.set_recovery_hard(Duration::from_secs(seconds)));
@@ -278,7 +278,7 @@ pub static OST: Class<Ost> = Class {
         },
         Param {
             name: "recovery_time_hard",
-            doc: "How long the recovery of an OST takes at most, seconds, and once more where it stands still: who is back and not done by then is given up too.",
+            doc: "How long the recovery of an OST takes at most, seconds, and more where it stands still itself: who is back and not done by then is given up too.",
             read: |ost| Some(ost.owner.with(|oss| oss.core().recovery_hard().as_secs().to_string())),
             write: Some(Write::Number(1..=RECOVERY_SECONDS_MAX, |ost, seconds| {
                 ost.owner.with(|oss| oss.set_recovery_hard(Duration::from_secs(seconds)));

@@ -251,12 +251,20 @@ impl<M: MetaStore> Core<M> {
         self.set_deadline();
     }
 
-    /// Nothing was read for so long: nobody could come. A disk that hangs again and again prolongs it by no more than the hard limit.
+    /// Nothing was read for so long: nobody could come. A disk that hangs again and again prolongs it by no more than the hard limit, and a time
+    /// that is longer than that alone by all of it.
     pub(super) fn prolong_window(&mut self, stood_still: Duration) {
         let hard = self.recovery_hard;
         if let Some(recovery) = &mut self.recovery {
-            let by = stood_still.min(hard.saturating_sub(recovery.prolonged));
-            recovery.prolonged += by;
+            let is_one_of_many = stood_still < hard;
+            let by = if is_one_of_many {
+                stood_still.min(hard.saturating_sub(recovery.prolonged))
+            } else {
+                stood_still
+            };
+            if is_one_of_many {
+                recovery.prolonged += by;
+            }
             recovery.started = recovery.started.after(by);
             recovery.since = recovery.since.after(by);
         }
