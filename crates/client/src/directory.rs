@@ -25,6 +25,10 @@ pub(crate) struct Directory {
     pub(crate) whole: Option<Whole>,
     /// It is not asked for as a whole before.
     pub(crate) is_listed_whole_from: Time,
+    /// Lookups that have found something of which nothing was known here, in a large directory that was not listed.
+    pub(crate) miss_count: u32,
+    /// It is not listed in parts for such lookups before.
+    pub(crate) is_listed_in_parts_from: Time,
     /// Of a striped directory: the directories that hold its names, itself the first. They never change.
     pub(crate) stripes: Vec<Fid>,
     /// Of another stripe: the directory that the kernel knows. It lives as long as that one.
@@ -41,6 +45,8 @@ impl Bare for Directory {
         changes_under_way: 0,
         whole: None,
         is_listed_whole_from: Time::ZERO,
+        miss_count: 0,
+        is_listed_in_parts_from: Time::ZERO,
         stripes: Vec::new(),
         master: None,
         named_at: Time::ZERO,

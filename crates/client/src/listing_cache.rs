@@ -27,16 +27,24 @@ const PAGE_ENTRIES_LATER_MAX: u32 = 4 * PAGE_ENTRIES_MAX;
 /// Directories of which nothing is here but that they were listed.
 const DIRECTORIES_MAX: usize = 1024;
 
-/// A lookup that is answered from here pays for so many entries that are brought with another one; one that is not pays for one. So a walk in
-/// the order of listings soon has them brought by thousands, and one in another order of a directory that has no room here costs
-/// one entry more for each name.
+/// A lookup that is answered from here pays for so many entries that are brought with another one. So a walk in the order of listings soon has
+/// them brought by thousands.
 const CREDIT_OF_HIT: u32 = 4;
-const CREDIT_OF_MISS: u32 = 1;
+/// One that has found something elsewhere pays for so many where the directory has room here: it is here soon, in whatever order names come, for
+/// some half of what these lookups cost.
+const CREDIT_OF_MISS: u32 = 16;
+/// Where it has none, what is brought goes again before it is of use in any order but that of listings.
+const CREDIT_OF_MISS_WITHOUT_ROOM: u32 = 1;
 /// What a listing pays.
 const CREDIT_FIRST: u32 = 256;
 /// Fewer are not worth a request.
 const BROUGHT_MIN: u32 = 64;
+/// A part of a listing that says how large its directory is.
+const TELLING_MIN: usize = 64;
+/// Of an entry beside its name.
+const ENTRY_BYTES: usize = 32;
 const CREDIT_MAX: u32 = READDIR_ENTRIES_MAX as u32;
+const POSITION_MAX: u64 = u64::MAX >> 1;
 
 #[derive(Debug)]
 struct Chunk {
@@ -66,6 +74,7 @@ struct Directory {
     chunks: BTreeMap<u64, Chunk>,
     /// Some have other names.
     has_links: bool,
+    has_room: bool,
     /// Entries that a lookup may bring along.
     credit: u32,
 }
@@ -89,7 +98,13 @@ impl ListingCache {
         if self.directories.len() >= DIRECTORIES_MAX {
             self.directories.retain(|_, directory| !directory.chunks.is_empty());
         }
-        let directory = Directory { lock, chunks: BTreeMap::new(), has_links: false, credit: CREDIT_FIRST };
+        let directory = Directory {
+            lock,
+            chunks: BTreeMap::new(),
+            has_links: false,
+            has_room: true,
+            credit: CREDIT_FIRST,
+        };
         self.directories.insert(parent, directory);
     }
 
@@ -139,7 +154,9 @@ impl ListingCache {
     fn make_room(&mut self) {
         while self.byte_count > BYTES_MAX {
             let Some((_, (parent, position))) = self.by_age.pop_first() else { return };
-            let chunk = self.directories.get_mut(&parent).and_then(|it| it.chunks.remove(&position));
+            let Some(directory) = self.directories.get_mut(&parent) else { continue };
+            directory.has_room = false;
+            let chunk = directory.chunks.remove(&position);
             self.byte_count -= chunk.map_or(0, |chunk| chunk.byte_count()).min(self.byte_count);
         }
     }
@@ -220,15 +237,36 @@ impl ListingCache {
         self.earn(parent, CREDIT_OF_HIT);
     }
 
+    /// A name was looked up that leads somewhere and is not here. -> Whether its directory was listed.
+    pub(crate) fn note_miss(&mut self, parent: Fid) -> bool {
+        let Some(directory) = self.directories.get(&parent) else { return false };
+        let credit = if directory.has_room { CREDIT_OF_MISS } else { CREDIT_OF_MISS_WITHOUT_ROOM };
+        self.earn(parent, credit);
+        true
+    }
+
     fn earn(&mut self, parent: Fid, credit: u32) {
         if let Some(directory) = self.directories.get_mut(&parent) {
             directory.credit = (directory.credit + credit).min(CREDIT_MAX);
         }
     }
 
+    /// Entries of a directory, all that there are behind position `after` up to the last of them: places are spread evenly, so they tell how many
+    /// there are in all.
+    pub(crate) fn judge(&mut self, parent: Fid, after: u64, entries: &[DirEntry]) {
+        let Some(last) = entries.last().filter(|_| entries.len() >= TELLING_MIN) else { return };
+        let byte_count: usize = entries.iter().map(|entry| entry.name.len() + ENTRY_BYTES).sum();
+        let span = u128::from(last.position.saturating_sub(after)).max(1);
+        let estimated_bytes = byte_count as u128 * u128::from(POSITION_MAX) / span;
+        if estimated_bytes > BYTES_MAX as u128
+            && let Some(directory) = self.directories.get_mut(&parent)
+        {
+            directory.has_room = false;
+        }
+    }
+
     /// A name is asked for. -> The lock under which others may come along, and how many of them.
     pub(crate) fn spend(&mut self, parent: Fid) -> Option<(LockId, u32)> {
-        self.earn(parent, CREDIT_OF_MISS);
         let directory = self.directories.get_mut(&parent).filter(|it| it.credit >= BROUGHT_MIN)?;
         Some((directory.lock, std::mem::take(&mut directory.credit)))
     }

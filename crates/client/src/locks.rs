@@ -431,6 +431,7 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId, is_asked: bool) {
         if let Some(node) = state.nodes.by_fid_mut(parent) {
             // Somebody changes it: each of his changes would wait for the lock.
             node.directory.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL);
+            node.directory.is_listed_in_parts_from = now.after(WHOLE_RETRY_INTERVAL);
             node.directory.whole = None;
         }
         state.nodes.listings.forget(parent);

@@ -40,8 +40,8 @@ impl State {
 
     /// What a name leads to, with attributes, or that it leads nowhere.
     pub(crate) fn known_entry(&mut self, parent: Fid, name: &[u8]) -> Option<Answer> {
-        if self.cached_name(parent, name).is_none() {
-            self.recall(parent, name);
+        if !self.is_entry_known(parent, name) {
+            return None;
         }
         let found = self.cached_name(parent, name)?;
         if let Some(lock) = self.children_lock_on(parent) {

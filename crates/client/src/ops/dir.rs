@@ -31,6 +31,8 @@ const BULK_ENTRY_COUNT: u32 = 1024;
 const PART_ENTRY_COUNT_MIN: u32 = 64;
 /// A directory that is large, or that somebody else was about to change, is asked for as a whole again after so long.
 pub(crate) const WHOLE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// So many names that were looked up one by one in a large directory are the beginning of more.
+const MISS_COUNT: u32 = 32;
 /// Larger directories are listed by their MDT, a part at a time.
 const KNOWN_ENTRIES_MAX: usize = 4096;
 /// Bytes of one entry in FUSE's packing without its name, of a READDIR and of a READDIRPLUS.
@@ -321,8 +323,13 @@ impl State {
         true
     }
 
-    pub(crate) fn is_name_known(&mut self, parent: Fid, name: &[u8]) -> bool {
-        self.cached_name(parent, name).is_some() || self.recall(parent, name)
+    /// Whether it is known what a name leads to, with attributes, or that it leads nowhere.
+    pub(crate) fn is_entry_known(&mut self, parent: Fid, name: &[u8]) -> bool {
+        let is_known = |state: &State| match state.cached_name(parent, name) {
+            Some(Some(fid)) => state.cached_attr(fid).is_some(),
+            known => known.is_some(),
+        };
+        is_known(self) || self.recall(parent, name) && is_known(self)
     }
 
     fn is_whole(&self, directory: Fid) -> bool {
@@ -595,30 +602,58 @@ pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) {
     });
 }
 
-/// A name is looked up of which nothing is known, in a large directory that was listed: whoever goes through it in that order wants the
-/// next ones, too. They come as a listing brings them, as many as such lookups have paid for.
+impl State {
+    /// A name was looked up that leads somewhere, and nothing was known of it here.
+    pub(crate) fn note_missed_name(&mut self, parent: Fid) {
+        if !self.nodes.listings.note_miss(parent)
+            && let Some(node) = self.nodes.by_fid_mut(parent)
+        {
+            node.directory.miss_count = node.directory.miss_count.saturating_add(1);
+        }
+    }
+
+    /// Entries of a large directory that are to come along with one that is looked up.
+    fn worth_bringing(&mut self, fid: Fid, name: &[u8]) -> Option<u32> {
+        if self.bulk.attr_count_max == 0 || self.is_entry_known(fid, name) {
+            return None;
+        }
+        let now = self.now.time;
+        let held = self.children_lock_on(fid);
+        let directory = &mut self.nodes.by_fid_mut(fid)?.directory;
+        if directory.miss_count >= MISS_COUNT && directory.is_listed_in_parts_from <= now {
+            directory.miss_count = 0;
+            directory.is_listed_in_parts_from = now.after(WHOLE_RETRY_INTERVAL);
+            match held {
+                Some(lock) => self.nodes.listings.begin(fid, lock),
+                // It comes with the first part.
+                None => return Some(FIRST_ENTRY_COUNT),
+            }
+        }
+        let (lock, count) = self.nodes.listings.spend(fid)?;
+        self.has_children_lock(ChildrenLock { parent: fid, lock }).then_some(count)
+    }
+}
+
+/// A name is looked up of which nothing is known, in a large directory that was listed, or in which many were looked up one by one. Whoever goes
+/// through it in the order of listings wants the next ones, too; and who does in another order soon meets what was brought, if it
+/// has room here. They come as a listing brings them, as many as such lookups have paid for.
 pub(crate) async fn learn_next(ctx: &Ctx, fid: Fid, name: &[u8]) {
-    let paid = ctx.with(|state| {
-        let is_bulk = state.bulk.attr_count_max > 0 && state.cached_name(fid, name).is_none();
-        let (lock, count) = state.nodes.listings.spend(fid).filter(|_| is_bulk)?;
-        state.has_children_lock(ChildrenLock { parent: fid, lock }).then_some(count)
-    });
-    let Some(count) = paid else { return };
+    let Some(count) = ctx.with(|state| state.worth_bringing(fid, name)) else { return };
     let after = name_hash(name).saturating_sub(1);
-    let Ok(Entries { entries, trust, .. }) = ask_entries(ctx, fid, after, count, Ask::Now).await else {
+    let Ok(Entries { entries, trust: Some(trust), .. }) = ask_entries(ctx, fid, after, count, Ask::Now).await
+    else {
         return;
     };
     ctx.with(|state| {
         for entry in &entries {
             if entry.name == name {
-                state.learn_child(fid, entry, trust);
+                state.learn_child(fid, entry, Some(trust));
             } else {
-                state.keep_entry(fid, entry, trust);
+                state.keep_entry(fid, entry, Some(trust));
             }
         }
-        if let Some(trust) = trust {
-            state.touch_children_lock(fid, trust.lock);
-        }
+        state.nodes.listings.judge(fid, after, &entries);
+        state.touch_children_lock(fid, trust.lock);
     });
 }
 

@@ -137,6 +137,68 @@ fn entries_that_have_no_room_are_brought_again_by_thousands() {
     assert!(more <= COUNT as u64 * 5, "{more} entries came along with {COUNT} lookups");
 }
 
+/// Nobody lists it: many names that are looked up one by one have the others brought, in whatever order they come.
+#[test]
+fn who_looks_up_many_names_of_a_large_directory_has_the_others_brought() {
+    const COUNT: usize = 10_000;
+    let mut world = World::new(1, 1, 3);
+    let dir = world.big_directory(COUNT, 10);
+    world.lookup(1, TOP, "d").expect("it was made");
+    let entries = world.names_of(1, dir);
+    for (mount, entries) in [(2, shuffled(entries.clone())), (0, entries)] {
+        world.lookup(mount, TOP, "d").expect("it was made");
+        for entry in &entries {
+            world.input(mount, Input::Forget(vec![(entry.node, u64::MAX)]));
+        }
+        let before = world.sent_to_mdts(mount);
+        world.look_at_each(mount, dir, &entries);
+        let spent = world.sent_to_mdts(mount) - before;
+        assert!(spent < COUNT as u64 / 4, "mount {mount}: {spent} requests for {COUNT} names");
+    }
+}
+
+/// A directory without room: the first part tells how many entries there are, and each lookup pays for one more.
+#[test]
+fn who_looks_up_many_names_of_a_directory_without_room_has_few_others_brought() {
+    const COUNT: usize = 22_000;
+    let mut world = World::new(1, 1, 3);
+    let dir = world.big_directory(COUNT, 250);
+    world.lookup(1, TOP, "d").expect("it was made");
+    world.lookup(2, TOP, "d").expect("it was made");
+    let entries = shuffled(world.names_of(1, dir));
+    let some = entries.get(..2000).expect("there are more");
+    world.look_at_each(2, dir, some);
+    let brought = world.mounts[2].machine.stats().listings.entry_count;
+    assert!(brought > 0 && brought < 3500, "{brought} entries came along with {} lookups", some.len());
+}
+
+/// Names that are not there, as of who makes files, have nothing brought; and while another mount makes files in it, who looks up names takes the
+/// lock on all of them once.
+#[test]
+fn who_makes_names_in_a_large_directory_has_none_brought_and_is_waited_for_once() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.big_directory(3000, 10);
+    world.lookup(1, TOP, "d").expect("it was made");
+    let before = world.mounts[1].machine.stats().listings.request_count;
+    for number in 0..200 {
+        let file = world.create(1, dir, &format!("new{number}"));
+        world.release(1, file);
+        let is_there = world.lookup(1, dir, &format!("none{number}")).is_ok();
+        assert!(!is_there);
+    }
+    assert!(world.mounts[1].machine.stats().listings.request_count <= before + 1, "once as a whole");
+
+    let before = world.mounts[1].machine.stats().listings.request_count;
+    for number in 0..300 {
+        let regular = 20 * (number / 2) + 7 + number % 2;
+        assert!(world.lookup(1, dir, &name(regular, 10)).is_ok());
+        let file = world.create(0, dir, &format!("other{number}"));
+        world.release(0, file);
+    }
+    let asked = world.mounts[1].machine.stats().listings.request_count - before;
+    assert!((1..=2).contains(&asked), "{asked} parts of listings");
+}
+
 /// Names that nobody looks at are no inodes here.
 #[test]
 fn names_alone_leave_no_inodes() {

@@ -17,8 +17,10 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
     // What is too long is not absent.
     base::names::check_name(&name)?;
     let parent = home_of(ctx, parent, &name)?;
-    if ctx.with(|state| !state.is_name_known(parent, &name)) {
-        dir::learn_whole(ctx, parent).await;
+    if ctx.with(|state| !state.is_entry_known(parent, &name)) {
+        if ctx.with(|state| state.cached_name(parent, &name).is_none()) {
+            dir::learn_whole(ctx, parent).await;
+        }
         dir::learn_next(ctx, parent, &name).await;
     }
     if let Some(answer) = ctx.with(|state| state.known_entry(parent, &name)) {
@@ -29,6 +31,7 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
         match current_attr(ctx, fid).await {
             Ok(attr) => {
                 let entry = ctx.with(|state| {
+                    state.note_missed_name(parent);
                     let is_valid = state.cached_name(parent, &name) == Some(Some(fid));
                     state.entry_answer(Some((parent, &name)), attr, is_valid, false)
                 });
@@ -103,6 +106,7 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
                 // The reply's facts need a place before the answer is made.
                 state.nodes.get_or_new(fid);
                 state.see_entry(&entry);
+                state.note_missed_name(parent);
                 was_valid
             });
             settled_size(ctx, &entry);
