@@ -18,6 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Reserve, StoreError};
 
+/// So many checkpoints' worth of log may gather while the device refuses to take the base.
+const FAILED_CHECKPOINT_COUNT: u64 = 16;
+
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     checkpoint: bool,
@@ -118,6 +121,9 @@ pub(super) fn run(shared: &Shared) {
         if let Err(error) = shared.checkpoint_one() {
             let path = shared.directory.display();
             tracing::warn!(%path, %error, "a checkpoint failed and will be tried again");
+            if shared.end_of_patience(&error).is_some() {
+                return;
+            }
             shared.checkpointer.pause();
             lock(&shared.checkpointer.wanted).checkpoint = true;
         } else {
@@ -244,6 +250,15 @@ impl Shared {
         *pending = None;
         self.note_appended();
         Ok(true)
+    }
+
+    /// A base that cannot be written while the log can: what gathers is durable, but it is in memory, and a start has all of it to replay. To refuse
+    /// some of it would lose what clients have answered for, so the target stops, as for any other device that cannot persist something.
+    fn end_of_patience(&self, error: &StoreError) -> Option<StoreError> {
+        let StoreError::Device { operation, errno } = error else { return None };
+        let bound_bytes = FAILED_CHECKPOINT_COUNT * self.checkpoint_bytes.max(self.segment_bytes);
+        let is_full = lock(&self.log).uncovered_bytes() >= bound_bytes;
+        (is_full && device::is_lost(*errno)).then(|| self.poison(operation, *errno))
     }
 
     /// Everything applied before this call.

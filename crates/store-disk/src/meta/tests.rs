@@ -212,6 +212,40 @@ fn all_is_accepted_while_checkpoints_fail_for_another_reason_than_room() {
     store.close();
 }
 
+/// Nothing that was durable is lost: a start on a sound device has all of it.
+#[test]
+fn a_base_that_fails_for_long_stops_its_target_before_too_much_has_gathered() {
+    const SEGMENT_BYTES: u64 = 2 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (checkpoint_bytes, segment_bytes) = (Some(SEGMENT_BYTES), Some(SEGMENT_BYTES));
+    let options = Options { checkpoint_bytes, segment_bytes, upkeep_interval: SOON, ..Options::default() };
+    let open = || MetaDisk::open_or_create(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let store = open();
+    let index = dir.path().join("index");
+    faults::fail_syncs_below(&index);
+    let put_many = |t: u64| {
+        let mut batch = Batch::new();
+        (0..15_u8).for_each(|n| batch.put(1, &[t as u8, n], &vec![7; 60_000]));
+        store.apply(Transno(t), &batch)
+    };
+    let refused = (1..u64::from(u8::MAX)).find_map(|t| put_many(t).err().map(|error| (t, error)));
+    let (refused_at, error) = refused.expect("it stops");
+    assert!(matches!(error, StoreError::Poisoned { errno: libc::EIO, .. }), "{error:?}");
+    let gathered_bytes = lock(&store.shared.log).uncovered_bytes();
+    assert!(gathered_bytes >= 16 * SEGMENT_BYTES, "{gathered_bytes}");
+    let durable = store.durable();
+    assert!(durable > Transno(0) && durable < Transno(refused_at));
+    faults::mend(&index);
+    drop(store);
+    let store = open();
+    for t in 1..=durable.0 {
+        assert_eq!(store.get(1, &[t as u8, 14]).unwrap().map(|value| value.len()), Some(60_000), "{t}");
+    }
+    store.checkpoint().unwrap();
+    assert_eq!(store.pressure().overlay_bytes, 0);
+    store.close();
+}
+
 /// A checkpoint begins with a new segment of the log. None is there and none can be made: whoever is told of that looks at the store.
 #[test]
 fn a_log_that_cannot_go_on_is_told_of_when_nothing_is_held_any_more() {
