@@ -53,18 +53,41 @@ async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome
         let pieces = file.layout.pieces(Extent::new(extent.end - 1, extent.end));
         end = pieces.first().map(|piece| (piece.stripe, piece.object_extent));
     }
+    if matches!(op, ExtentOp::Zero { .. }) && parts.len() > 1 {
+        // One that has no room refuses it before the others have lost their bytes.
+        let room = Change { parts: parts.clone(), op: ExtentOp::Allocate { keep_size: true }, end: None };
+        match change_objects(ctx, file, room, LockUse::NoPages, None).await {
+            Ok(()) | Err(Status::NotSupported) => {}
+            Err(status) => return Err(status),
+        }
+    }
     change_objects(ctx, file, Change { parts, op: first_op, end }, LockUse::NoPages, None).await
 }
 
 /// The file ends at `size_bytes` from now on, on every object.
 pub(crate) async fn truncate(ctx: &Ctx, file: &File, size_bytes: u64) -> Outcome<()> {
-    // The kernel holds back what was stored into pages until a truncate(2) is answered.
-    change_objects(ctx, file, cuts(file, size_bytes), LockUse::WriteBack, None).await
+    cut(ctx, file, size_bytes, None).await
 }
 
 /// The same of a file that ends at `end_bytes`; one that ends elsewhere stays as it is.
 pub(crate) async fn cut_end(ctx: &Ctx, file: &File, size_bytes: u64, end_bytes: u64) -> Outcome<()> {
-    change_objects(ctx, file, cuts(file, size_bytes), LockUse::WriteBack, Some(end_bytes)).await
+    cut(ctx, file, size_bytes, Some(end_bytes)).await
+}
+
+async fn cut(ctx: &Ctx, file: &File, size_bytes: u64, end_bytes: Option<u64>) -> Outcome<()> {
+    // The kernel holds back what was stored into pages until a truncate(2) is answered.
+    let result = change_objects(ctx, file, cuts(file, size_bytes), LockUse::WriteBack, end_bytes).await;
+    let extent = Extent::new(size_bytes.min(Extent::EOF), Extent::EOF);
+    drop_what_was_changed(ctx, file.fid.inode_number(), extent, &result);
+    result
+}
+
+/// Of a call that has failed some objects may have been changed. The kernel drops its pages after success only.
+pub(crate) fn drop_what_was_changed<T>(ctx: &Ctx, node: u64, extent: Extent, result: &Outcome<T>) {
+    // Nobody waits for it: the kernel may have locked one of these pages for this call.
+    if result.is_err() && !extent.is_empty() {
+        ctx.with(|state| state.drop_unasked(node, extent));
+    }
 }
 
 fn cuts(file: &File, size_bytes: u64) -> Change {
@@ -202,10 +225,15 @@ pub(crate) async fn fallocate(
     let file = writable_file(ctx, node).await?;
     check_end(&file.layout, end)?;
     truncate_privileges_for(ctx, who, file.fid, fh).await?;
-    change(ctx, &file, Extent::new(offset_bytes, end), op).await?;
-    if !keep_size {
-        ctx.with(|state| state.note_kernel_wrote(node, end));
-    }
-    sync_inode_change(ctx, who, file.fid).await?;
-    Ok(Answer::Done)
+    let extent = Extent::new(offset_bytes, end);
+    let changing = async {
+        change(ctx, &file, extent, op).await?;
+        if !keep_size {
+            ctx.with(|state| state.note_kernel_wrote(node, end));
+        }
+        sync_inode_change(ctx, who, file.fid).await
+    };
+    let result = changing.await;
+    drop_what_was_changed(ctx, node, extent, &result);
+    result.map(|()| Answer::Done)
 }

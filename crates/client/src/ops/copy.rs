@@ -6,6 +6,7 @@ use crate::ctx::{Ctx, Outcome, Who};
 use crate::locks::LockUse;
 use crate::operator::SyncRule;
 use crate::ops::attr::truncate_privileges_for;
+use crate::ops::change::drop_what_was_changed;
 use crate::ops::io::{file, read_file, writable_file, write_file};
 use crate::ops::sync::sync_inode_change;
 use base::Extent;
@@ -48,7 +49,9 @@ pub(crate) async fn copy_range(
         }
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
-        match write_file(ctx, &sink, (at, data), LockUse::NoPages, None, may_wait).await {
+        let result = write_file(ctx, &sink, (at, data), LockUse::NoPages, None, may_wait).await;
+        drop_what_was_changed(ctx, to.node, Extent::at(at, read), &result);
+        match result {
             Ok(written) if written < read => {
                 copied += written;
                 break;
@@ -62,6 +65,7 @@ pub(crate) async fn copy_range(
         }
     }
     ctx.with(|state| state.note_kernel_wrote(to.node, to.offset_bytes.saturating_add(copied)));
-    sync_inode_change(ctx, who, sink.fid).await?;
-    Ok(Answer::Written(copied))
+    let synced = sync_inode_change(ctx, who, sink.fid).await;
+    drop_what_was_changed(ctx, to.node, Extent::at(to.offset_bytes, copied), &synced);
+    synced.map(|()| Answer::Written(copied))
 }

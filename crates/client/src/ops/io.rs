@@ -9,6 +9,7 @@ use crate::in_hand::{Hold, holding, unpin_all, with_others_in_hand};
 use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::append::append;
 use crate::ops::attr::{Written, data_layout, file_layout, truncate_privileges};
+use crate::ops::change::drop_what_was_changed;
 use crate::ops::open::be_writer;
 use crate::ops::room::with_room;
 use crate::ops::sync::sync_written;
@@ -260,17 +261,25 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
     let is_past_pages = is_direct || call.flags & O_DIRECT != 0;
     let is_synced = call.flags & O_DSYNC != 0 && is_past_pages && !call.is_writeback;
     let synced = is_synced.then_some((call.node, call.fh));
-    let written = if is_append {
-        append(ctx, &file, (call.offset_bytes, call.data), lock_use, synced).await?
-    } else {
+    let (node, offset_bytes) = (call.node, call.offset_bytes);
+    let writing = async {
+        if is_append {
+            return append(ctx, &file, (offset_bytes, call.data), lock_use, synced).await;
+        }
         let may_wait = matches!(lock_use, LockUse::Pages(_)) && call.flags & O_DSYNC == 0;
-        let written_bytes =
-            write_file(ctx, &file, (call.offset_bytes, call.data), lock_use, stored, may_wait).await?;
+        let data = (offset_bytes, call.data);
+        let written_bytes = write_file(ctx, &file, data, lock_use, stored, may_wait).await?;
         if let Some((node, fh)) = synced {
             sync_written(ctx, node, fh).await?;
         }
-        Extent::at(call.offset_bytes, written_bytes)
+        Ok(Extent::at(offset_bytes, written_bytes))
     };
+    let result = writing.await;
+    if lock_use == LockUse::NoPages {
+        let extent = if is_append { Extent::new(offset_bytes, Extent::EOF) } else { extent };
+        drop_what_was_changed(ctx, node, extent, &result);
+    }
+    let written = result?;
     if call.is_writeback && written.byte_count() < byte_count {
         // Nobody asks for the rest again.
         return Err(Status::NoSpace);
@@ -279,14 +288,14 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
         // Where the kernel thought the end was it has the bytes now, and at the end perhaps what was there before.
         // Nobody waits for it: the kernel may have locked one of these pages for this call.
         LockUse::Pages(_) if is_append => ctx.with(|state| {
-            state.drop_unasked(call.node, extent);
-            state.drop_unasked(call.node, written);
+            state.drop_unasked(node, extent);
+            state.drop_unasked(node, written);
         }),
         LockUse::Pages(pages) => drop_overtaken(ctx, pages).await,
         // It was written past the kernel's pages.
         LockUse::NoPages => {
-            let passed = ctx.with(|state| state.pages_within(call.node, pages_of(written)));
-            drop_pages(ctx, call.node, passed).await;
+            let passed = ctx.with(|state| state.pages_within(node, pages_of(written)));
+            drop_pages(ctx, node, passed).await;
         }
         LockUse::WriteBack => {}
     }

@@ -145,6 +145,32 @@ fn a_synchronous_write_past_the_pages_is_answered_when_it_is_durable() {
     }
 }
 
+/// It has changed the file. Who reads through the page cache sees what is there.
+#[test]
+fn a_write_past_the_pages_that_is_told_of_an_earlier_loss_leaves_no_old_page() {
+    const O_DSYNC: u32 = 0o10000;
+    const O_DIRECT: u32 = 0o40000;
+    let (mut world, _, file) = with_an_undurable_file();
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(3));
+    world.release(0, file);
+    world.is_syncing = false;
+    let (past, _) = world.open(0, file.0, O_RDWR | O_DIRECT);
+    assert!(world.call(0, write_call((file.0, past), 0, b"doomed")).is_ok());
+    lose_with_the_ost(&mut world);
+    let (through, _) = world.open(0, file.0, O_RDONLY);
+    world.read(0, (file.0, through), 0, 4096);
+    world.mounts[0].notified.clear();
+    let mut call = write_call((file.0, past), 0, &[7; 4096]);
+    if let Call::Write { flags, .. } = &mut call {
+        *flags = O_RDWR | O_DIRECT | O_DSYNC;
+    }
+    assert_eq!(world.call(0, call), Err(EIO));
+    let drop = client::Notify::InvalInode { node: file.0, offset_bytes: 0, byte_count: 4096 };
+    assert!(world.mounts[0].notified.contains(&drop), "{:?}", world.mounts[0].notified);
+    assert_eq!(world.read(0, (file.0, through), 0, 4096), [7; 4096]);
+}
+
 /// The data are durable on the OST. The MDT loses the file that they are of, and the mount that made it comes too late to bring it back.
 #[test]
 fn fsync_and_close_tell_that_a_new_file_was_lost_with_its_mdt() {
