@@ -1,7 +1,7 @@
 //! CREATE: files, directories, symlinks, devices, and files without a name.
 
 use super::{Cx, DIRECTORY_SIZE_BYTES, Effect, Stop, entry_reply, open, remote_entry, stripes};
-use crate::access::{self, EXECUTE, SET_GID, WRITE};
+use crate::access::{self, EXECUTE, SET_GID, STICKY, WRITE};
 use crate::acl::{self, Acl};
 use crate::placement::{check_hint, merge_hints};
 use crate::rows::{self, Dentry, Inode};
@@ -47,7 +47,7 @@ pub fn make(cx: &mut Cx, request: &CreateRequest, wanted: Option<Wanted>) -> Res
     if !request.is_unnamed
         && let Some(existing) = cx.tx.dentry(request.parent, &request.name)?
     {
-        return open_existing(cx, request, existing);
+        return open_existing(cx, request, &parent, existing);
     }
     access::check_access(&cx.tx, &parent, &request.creds, WRITE | EXECUTE)?;
     let is_directory = request.node == NewNode::Directory;
@@ -99,7 +99,12 @@ fn make_directory(
 }
 
 /// The name is there: that is what open(2) without O_EXCL wants.
-fn open_existing(cx: &mut Cx, request: &CreateRequest, existing: Dentry) -> Result<MdtReply, Stop> {
+fn open_existing(
+    cx: &mut Cx,
+    request: &CreateRequest,
+    parent: &Inode,
+    existing: Dentry,
+) -> Result<MdtReply, Stop> {
     let Some(args) = request.open.filter(|_| !request.is_exclusive) else {
         return Err(Status::Exists.into());
     };
@@ -113,13 +118,24 @@ fn open_existing(cx: &mut Cx, request: &CreateRequest, existing: Dentry) -> Resu
         | FileType::CharDevice
         | FileType::BlockDevice => return Err(Status::Exists.into()),
     }
-    cx.want_name(request.want, request.parent, &request.name);
-    if !cx.is_local(existing.fid) {
-        return Ok(entry_reply(remote_entry(existing)));
+    let is_local = cx.is_local(existing.fid);
+    let inode = if is_local { Some(cx.inode(existing.fid)?) } else { None };
+    let owner = inode.as_ref().map(|inode| inode.attr.uid);
+    if is_for_the_kernel_to_judge(&parent.attr, owner, request.creds.uid) && !cx.is_replay {
+        return Err(Status::Exists.into());
     }
-    let inode = cx.inode(existing.fid)?;
+    cx.want_name(request.want, request.parent, &request.name);
+    let Some(inode) = inode else { return Ok(entry_reply(remote_entry(existing))) };
     let entry = open::open_inode(cx, inode, args, &request.creds, request.want)?;
     Ok(entry_reply(entry))
+}
+
+/// In a sticky directory that others may write, Linux lets nobody open another user's file by way of creating it (fs.protected_regular). The kernel
+/// that asks takes what comes back for a new file, and looks at the rule only when it has found the name by itself.
+fn is_for_the_kernel_to_judge(parent: &Attr, owner: Option<u32>, caller: u32) -> bool {
+    let is_open_to_others = parent.permissions & STICKY != 0 && parent.permissions & 0o022 != 0;
+    let is_trusted = owner.is_some_and(|owner| owner == caller || owner == parent.uid);
+    is_open_to_others && !is_trusted
 }
 
 fn make_local(

@@ -257,6 +257,41 @@ fn creating_without_exclusion_opens_nothing_but_regular_files() {
     world.check_consistent();
 }
 
+/// Another user may have made it just now, and waits for what a privileged program writes there: its kernel has the rule (fs.protected_regular), and
+/// looks the name up first.
+#[test]
+fn creating_in_a_sticky_directory_opens_no_file_of_somebody_else() {
+    let mut world = World::new(1, 1);
+    let make = |world: &mut World, mode, uid: u32, name: &str| {
+        let mut request = new(Fid::ROOT, name, NewNode::Directory);
+        request.permissions = mode;
+        request.umask = 0;
+        let dir = fid_of(&world.create(request).unwrap());
+        let mut request = new(dir, "f", NewNode::Regular);
+        request.creds = user(uid);
+        world.create(request).unwrap();
+        dir
+    };
+    for (number, (mode, owner, caller, expected)) in [
+        (0o1777, 5, 0, Some(Status::Exists)),
+        (0o1777, 5, 6, Some(Status::Exists)),
+        (0o1777, 5, 5, None),
+        (0o1777, 0, 6, Some(Status::AccessDenied)),
+        (0o1755, 0, 0, None),
+        (0o777, 5, 0, None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let dir = make(&mut world, mode, owner, &format!("d{number}"));
+        let mut request = new(dir, "f", NewNode::Regular);
+        request.is_exclusive = false;
+        request.creds = user(caller);
+        request.open = Some(world.open_args(0, true));
+        assert_eq!(world.create(request).err(), expected, "{mode:o}, {owner}, {caller}");
+    }
+}
+
 /// Hazard 7.3: whatever a listing asks for, a request ends after so many entries and bytes, and others get their turn.
 #[test]
 fn a_listing_gives_way_after_a_bounded_number_of_entries() {
