@@ -11,6 +11,8 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
 /// Bytes of all xattr names of one inode: what listxattr(2) can return.
 pub const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
+/// An inode with more xattrs gets no more values above 4 KiB: all together stay below 48 MiB so.
+pub const XATTRS_WITH_LONG_VALUES_MAX: u32 = 256;
 /// Links to one inode, as on ext4.
 pub const LINK_COUNT_MAX: u32 = 65_000;
 /// File bytes in one bulk RPC (Lustre's default for a 4 MiB RPC).

@@ -126,6 +126,32 @@ impl<'a> Tx<'a> {
         Ok(rows.into_iter().map(|(key, _)| key).collect())
     }
 
+    /// All rows whose key begins with `prefix`, without the values that do not fit. Those are not kept for a moment.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn fitting_rows_of_prefix(
+        &self,
+        table: Table,
+        prefix: &[u8],
+        mut fits: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Vec<(Vec<u8>, Option<Vec<u8>>)>, Status> {
+        let to = rows::end_of_prefix(prefix);
+        let mut left_out = BTreeSet::new();
+        let rows = self.scan_while(table, (prefix, &to), usize::MAX, |key, value| {
+            if fits(value) {
+                return Some(value.to_vec());
+            }
+            left_out.insert(key.to_vec());
+            Some(Vec::new())
+        })?;
+        let with_value = |(key, value)| {
+            let is_left_out = left_out.contains(&key);
+            (key, (!is_left_out).then_some(value))
+        };
+        Ok(rows.into_iter().map(with_value).collect())
+    }
+
     /// All rows whose key begins with `prefix`; `None` when those that are stored have more than so many bytes behind it. What is behind
     /// these is not read.
     ///

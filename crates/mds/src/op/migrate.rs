@@ -255,7 +255,7 @@ fn check_is_no_file(inode: &Inode) -> Result<(), Status> {
 }
 
 fn xattrs_of(cx: &Cx, fid: Fid) -> Result<Vec<Row>, Status> {
-    let rows = cx.tx.scan_prefix(rows::XATTRS, &fid.key(), usize::MAX)?;
+    let rows = cx.tx.short_rows_of_prefix(rows::XATTRS, &fid.key(), BYTES_MAX)?.ok_or(Status::TooBig)?;
     let named = rows.into_iter().map(|(key, value)| Some((key.get(16..)?.to_vec(), value)));
     named.collect::<Option<_>>().ok_or(Status::Corrupt)
 }

@@ -4,7 +4,10 @@ use super::{Cx, Stop, entry_reply, stripes};
 use crate::access::{self, SET_GID, WRITE};
 use crate::acl::{self, Acl};
 use crate::rows::{self, Inode};
-use base::limits::{FRAME_BODY_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use base::limits::{
+    FRAME_BODY_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+    XATTRS_WITH_LONG_VALUES_MAX,
+};
 use base::names::check_xattr_name;
 use base::{Fid, FileType, Status};
 use wire::MdtReply;
@@ -90,11 +93,13 @@ pub fn list(cx: &mut Cx, fid: Fid, want: LockWant) -> Result<MdtReply, Stop> {
     let mut xattrs = Vec::new();
     let mut byte_count = 0;
     if inode.xattr_count > 0 {
-        for (key, value) in cx.tx.scan_prefix(rows::XATTRS, &fid.key(), usize::MAX)? {
-            let name = key.get(16..).unwrap_or_default().to_vec();
+        let fits = |value: &[u8]| {
             let fits = value.len() <= LIST_VALUE_BYTES_MAX && byte_count + value.len() <= LIST_BYTES_MAX;
             byte_count += if fits { value.len() } else { 0 };
-            xattrs.push((name, fits.then_some(value)));
+            fits
+        };
+        for (key, value) in cx.tx.fitting_rows_of_prefix(rows::XATTRS, &fid.key(), fits)? {
+            xattrs.push((key.get(16..).unwrap_or_default().to_vec(), value));
         }
     }
     Ok(MdtReply::Xattrs { xattrs, grants: Vec::new() })
@@ -159,9 +164,14 @@ fn set_default_acl(cx: &mut Cx, inode: &mut Inode, value: &[u8]) -> Result<(), S
 /// Sets an xattr; the caller stores the inode.
 ///
 /// # Errors
-/// `NoSpace` for more names than can be listed; those of the store.
+/// `NoSpace` for more names than can be listed, and for a long value where there are many; those of the store.
 pub fn put(cx: &mut Cx, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<(), Status> {
     let key = rows::xattr_key(inode.attr.fid, name);
+    // Who lists the names reads all values.
+    if value.len() > LIST_VALUE_BYTES_MAX && inode.xattr_count > XATTRS_WITH_LONG_VALUES_MAX && !cx.is_replay
+    {
+        return Err(Status::NoSpace);
+    }
     if cx.tx.get(rows::XATTRS, &key)?.is_none() {
         let name_bytes = inode.xattr_name_bytes as usize + name.len() + 1;
         if name_bytes > XATTR_LIST_BYTES_MAX {

@@ -135,6 +135,26 @@ fn getxattr(fid: Fid, name: &str) -> MdtRequest {
     MdtRequest::Getxattr { fid, name: name.into() }
 }
 
+/// Who lists the names reads all values.
+#[test]
+fn an_inode_with_many_xattrs_gets_no_long_ones() {
+    let mut world = World::new(1, 1);
+    let file = owned_by(&mut world, "many", 5, 0o600);
+    let long = vec![1; 4097];
+    for number in 0..400 {
+        let name = format!("user.{number}");
+        let refused = if number > 256 { Err(Status::NoSpace) } else { Ok(()) };
+        assert_eq!(world.ask(0, 0, setxattr(file, &name, &long, 0, user(5))).map(drop), refused, "{number}");
+        world.ask(0, 0, setxattr(file, &name, &[2; 4096], 0, user(5))).unwrap();
+    }
+    let list = world.ask(0, 0, MdtRequest::Listxattr { fid: file, want: LockWant::default() }).unwrap();
+    let MdtReply::Xattrs { xattrs, .. } = list else { panic!("names") };
+    assert_eq!(xattrs.len(), 400);
+    let with_value = xattrs.iter().filter(|(_, value)| value.is_some()).count();
+    assert!((1..400).contains(&with_value), "{with_value} values came along");
+    assert!(xattrs.iter().all(|(_, value)| value.as_ref().is_none_or(|value| *value == [2; 4096])));
+}
+
 #[test]
 fn xattrs_of_64_kib_are_kept_and_listed() {
     let mut world = World::new(1, 1);
