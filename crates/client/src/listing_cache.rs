@@ -258,9 +258,14 @@ impl ListingCache {
         let byte_count: usize = entries.iter().map(|entry| entry.name.len() + ENTRY_BYTES).sum();
         let span = u128::from(last.position.saturating_sub(after)).max(1);
         let estimated_bytes = byte_count as u128 * u128::from(POSITION_MAX) / span;
-        if estimated_bytes > BYTES_MAX as u128
-            && let Some(directory) = self.directories.get_mut(&parent)
-        {
+        if estimated_bytes > BYTES_MAX as u128 {
+            self.note_without_room(parent);
+        }
+    }
+
+    /// What is brought of a directory does not stay.
+    pub(crate) fn note_without_room(&mut self, parent: Fid) {
+        if let Some(directory) = self.directories.get_mut(&parent) {
             directory.has_room = false;
         }
     }

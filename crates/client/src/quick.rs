@@ -40,12 +40,13 @@ impl State {
 
     /// What a name leads to, with attributes, or that it leads nowhere.
     pub(crate) fn known_entry(&mut self, parent: Fid, name: &[u8]) -> Option<Answer> {
-        if !self.is_entry_known(parent, name) {
-            return None;
-        }
+        let is_known = self.is_entry_known(parent, name);
         let found = self.cached_name(parent, name)?;
         if let Some(lock) = self.children_lock_on(parent) {
             self.touch_children_lock(parent, lock);
+        }
+        if !is_known {
+            return None;
         }
         match found {
             None => Some(Answer::Entry(self.absent_answer(parent, name))),

@@ -285,9 +285,27 @@ async fn set_attrs(
     call: SetattrCall,
     handle: Option<OpenHandle>,
 ) -> Outcome<Answer> {
-    if let Some(size_bytes) = call.size_bytes {
+    let size_bytes = call.size_bytes;
+    if let Some(size_bytes) = size_bytes {
         set_size(ctx, fid, size_bytes).await?;
     }
+    let result = set_others(ctx, who, fid, call, handle).await;
+    if let Some(size_bytes) = size_bytes {
+        // The objects are cut, and nothing else is told to the kernel of a call that fails now.
+        let extent = Extent::new(size_bytes, Extent::EOF);
+        super::change::drop_what_was_changed(ctx, fid.inode_number(), extent, &result);
+    }
+    result
+}
+
+/// What a setattr changes besides objects.
+async fn set_others(
+    ctx: &Ctx,
+    who: &Who,
+    fid: Fid,
+    call: SetattrCall,
+    handle: Option<OpenHandle>,
+) -> Outcome<Answer> {
     let set = SetAttr {
         permissions: call.mode.map(|mode| mode & 0o7777),
         uid: call.uid,

@@ -318,7 +318,6 @@ impl State {
         if !self.has_children_lock(lock) {
             return false;
         }
-        self.nodes.listings.note_hit(parent);
         self.believe(&entry, lock);
         true
     }
@@ -329,7 +328,14 @@ impl State {
             Some(Some(fid)) => state.cached_attr(fid).is_some(),
             known => known.is_some(),
         };
-        is_known(self) || self.recall(parent, name) && is_known(self)
+        if is_known(self) {
+            return true;
+        }
+        let is_recalled = self.recall(parent, name) && is_known(self);
+        if is_recalled {
+            self.nodes.listings.note_hit(parent);
+        }
+        is_recalled
     }
 
     fn is_whole(&self, directory: Fid) -> bool {
@@ -603,8 +609,12 @@ pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) {
 }
 
 impl State {
-    /// A name was looked up that leads somewhere, and nothing was known of it here.
-    pub(crate) fn note_missed_name(&mut self, parent: Fid) {
+    /// A name was looked up that leads somewhere, and not all of that was known here. What no listing tells (of files that are written, and of what other
+    /// MDTs have) is worth none.
+    pub(crate) fn note_missed_name(&mut self, parent: Fid, name: &[u8]) {
+        if self.is_whole(parent) || self.nodes.listings.get(parent, name).is_some() {
+            return;
+        }
         if !self.nodes.listings.note_miss(parent)
             && let Some(node) = self.nodes.by_fid_mut(parent)
         {
@@ -617,9 +627,17 @@ impl State {
         if self.bulk.attr_count_max == 0 || self.is_entry_known(fid, name) {
             return None;
         }
+        // What a listing has not told it would not tell now.
+        if self.nodes.listings.get(fid, name).is_some() {
+            return None;
+        }
         let now = self.now.time;
         let held = self.children_lock_on(fid);
         let directory = &mut self.nodes.by_fid_mut(fid)?.directory;
+        if directory.changes_under_way > 0 {
+            // Nothing of it could be believed.
+            return None;
+        }
         if directory.miss_count >= MISS_COUNT && directory.is_listed_in_parts_from <= now {
             directory.miss_count = 0;
             directory.is_listed_in_parts_from = now.after(WHOLE_RETRY_INTERVAL);
@@ -645,14 +663,19 @@ pub(crate) async fn learn_next(ctx: &Ctx, fid: Fid, name: &[u8]) {
         return;
     };
     ctx.with(|state| {
+        let mut is_believed = true;
         for entry in &entries {
+            is_believed &= state.keep_entry(fid, entry, Some(trust));
             if entry.name == name {
                 state.learn_child(fid, entry, Some(trust));
-            } else {
-                state.keep_entry(fid, entry, Some(trust));
             }
         }
-        state.nodes.listings.judge(fid, after, &entries);
+        if is_believed {
+            state.nodes.listings.judge(fid, after, &entries);
+        } else {
+            // This mount changes names there.
+            state.nodes.listings.note_without_room(fid);
+        }
         state.touch_children_lock(fid, trust.lock);
     });
 }

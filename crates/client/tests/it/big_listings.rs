@@ -199,6 +199,25 @@ fn who_makes_names_in_a_large_directory_has_none_brought_and_is_waited_for_once(
     assert!((1..=2).contains(&asked), "{asked} parts of listings");
 }
 
+/// Files that are written have no attributes in a listing: to list them again for each one that is looked up would bring nothing.
+#[test]
+fn who_looks_at_files_that_are_written_lists_their_directory_once() {
+    const COUNT: usize = 1000;
+    let mut world = World::new(1, 1, 2);
+    world.is_checking = false;
+    let dir = world.mkdir(0, TOP, "d");
+    let open: Vec<_> = (0..COUNT).map(|number| world.create(0, dir, &name(number, 4))).collect();
+    world.lookup(1, TOP, "d").expect("it was made");
+    world.names_of(1, dir);
+    let asked = |world: &World| world.mounts[1].machine.stats().listings.request_count;
+    let before = asked(&world);
+    for number in 0..COUNT {
+        assert!(world.lookup(1, dir, &name(number, 4)).is_ok());
+    }
+    assert!(asked(&world) <= before + 2, "{} listings for {COUNT} names", asked(&world) - before);
+    open.into_iter().for_each(|file| world.release(0, file));
+}
+
 /// Names that nobody looks at are no inodes here.
 #[test]
 fn names_alone_leave_no_inodes() {

@@ -59,8 +59,8 @@ pub fn call(node: u64, pid: u32, op: Op) -> Result<(Call, Shape), i32> {
         Op::Link { target, new_name } => Call::Link { node: target, parent: node, name: new_name },
         Op::Open { flags, .. } => Call::Open { node, flags },
         Op::Create { name, flags, mode, umask, .. } => {
-            // The kernel believes that there is nothing. After ESTALE it looks the name up once more: it follows symlinks, and opens
-            // FIFOs, sockets and devices by itself.
+            // The kernel believes that there is nothing. After ESTALE it looks the name up once more: it follows symlinks, opens
+            // FIFOs, sockets and devices by itself, and judges who may open whose file in a sticky directory.
             let is_exclusive = flags & libc::O_EXCL as u32 != 0;
             shape = Shape::Created { met: if is_exclusive { libc::EEXIST } else { libc::ESTALE } };
             Call::Create { parent: node, name, mode, umask, flags }

@@ -20,6 +20,8 @@ use store::{Reserve, StoreError};
 
 /// So many checkpoints' worth of log may gather while the device refuses to take the base.
 const FAILED_CHECKPOINT_COUNT: u64 = 16;
+/// Failures of which none can be a passing one.
+const FAILURES_IN_A_ROW: u32 = 4;
 
 #[derive(Clone, Copy, Default)]
 struct Wanted {
@@ -102,6 +104,8 @@ impl Checkpointer {
 /// The thread.
 pub(super) fn run(shared: &Shared) {
     device::be_nice();
+    let mut failed_count = 0;
+    let replayed_bytes = lock(&shared.log).uncovered_bytes();
     while !shared.checkpointer.is_stopped() {
         let mut wanted = shared.checkpointer.wait();
         // Also one that could not be made before.
@@ -119,14 +123,16 @@ pub(super) fn run(shared: &Shared) {
             continue;
         }
         if let Err(error) = shared.checkpoint_one() {
+            failed_count += 1;
             let path = shared.directory.display();
             tracing::warn!(%path, %error, "a checkpoint failed and will be tried again");
-            if shared.end_of_patience(&error).is_some() {
+            if failed_count >= FAILURES_IN_A_ROW && shared.end_of_patience(&error, replayed_bytes).is_some() {
                 return;
             }
             shared.checkpointer.pause();
             lock(&shared.checkpointer.wanted).checkpoint = true;
         } else {
+            failed_count = 0;
             // What it gave back is as good as what could not be made; or the log has used that already, and who is refused asks again.
             shared.checkpointer.is_spare_wanted.store(false, Ordering::Release);
         }
@@ -254,9 +260,11 @@ impl Shared {
 
     /// A base that cannot be written while the log can: what gathers is durable, but it is in memory, and a start has all of it to replay. To refuse
     /// some of it would lose what clients have answered for, so the target stops, as for any other device that cannot persist something.
-    fn end_of_patience(&self, error: &StoreError) -> Option<StoreError> {
+    /// What a start has found and replayed does not count: so it can be served, and emptied, as long as nothing much is changed.
+    fn end_of_patience(&self, error: &StoreError, replayed_bytes: u64) -> Option<StoreError> {
         let StoreError::Device { operation, errno } = error else { return None };
-        let bound_bytes = FAILED_CHECKPOINT_COUNT * self.checkpoint_bytes.max(self.segment_bytes);
+        let bound_bytes =
+            FAILED_CHECKPOINT_COUNT * self.checkpoint_bytes.max(self.segment_bytes) + replayed_bytes;
         let is_full = lock(&self.log).uncovered_bytes() >= bound_bytes;
         (is_full && device::is_lost(*errno)).then(|| self.poison(operation, *errno))
     }

@@ -31,7 +31,7 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
         match current_attr(ctx, fid).await {
             Ok(attr) => {
                 let entry = ctx.with(|state| {
-                    state.note_missed_name(parent);
+                    state.note_missed_name(parent, &name);
                     let is_valid = state.cached_name(parent, &name) == Some(Some(fid));
                     state.entry_answer(Some((parent, &name)), attr, is_valid, false)
                 });
@@ -106,7 +106,7 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
                 // The reply's facts need a place before the answer is made.
                 state.nodes.get_or_new(fid);
                 state.see_entry(&entry);
-                state.note_missed_name(parent);
+                state.note_missed_name(parent, &name);
                 was_valid
             });
             settled_size(ctx, &entry);
