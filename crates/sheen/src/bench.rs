@@ -137,8 +137,8 @@ pub struct Options {
     /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
     #[arg(long)]
     pub mixed: bool,
-    /// `stream`: read with this machine's page cache cold, below servers here too; `md`: stat names that are not cached, too (drop_caches, or
-    /// --remount)
+    /// `io`, `stream`, `direct`: read with this machine's page cache cold, below servers here too; `md`: stat names that are not cached, too
+    /// (drop_caches, or --remount)
     #[arg(long)]
     pub cold: bool,
     /// Compare with a null file system: what this machine allows
@@ -242,6 +242,15 @@ fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
     }
     if options.remount_client.is_some() && !matches!(kind, Kind::Ls | Kind::Names) {
         bail!("--remount-client is of `bench ls`");
+    }
+    if options.cold && matches!(kind, Kind::Ls | Kind::Names) {
+        bail!("--cold is of `md`, `io`, `stream` and `direct`: `bench ls` lists cold first anyway");
+    }
+    let has_reads = matches!(kind, Kind::Io | Kind::Stream | Kind::Direct);
+    if has_reads && !options.cold && options.common.compare.is_some() {
+        say::note(
+            "without --cold servers on this machine read from memory what they have just written, and a local disk does not: do not compare reads",
+        );
     }
     let plan = Plan {
         procs: or_usual(&options.procs, usual_procs),

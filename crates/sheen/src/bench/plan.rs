@@ -452,7 +452,10 @@ impl Plan {
     /// Whether caches are made cold just before this phase.
     pub fn is_cold_before(&self, act: Act) -> bool {
         match act {
-            Act::Step(Step::StreamIn { .. }) => self.is_cold,
+            // An OST on this machine has in the page cache what was just written, which a client cannot drop there.
+            Act::Step(Step::StreamIn { .. } | Step::Read { .. } | Step::Direct { is_write: false, .. }) => {
+                self.is_cold
+            }
             Act::Step(Step::Map(_) | Step::StatUncached) => true,
             Act::Step(Step::ReadFile { is_cold }) | Act::Tool { is_cold, .. } => is_cold,
             Act::Step(_) => false,

@@ -192,6 +192,30 @@ fn a_listing_by_a_new_client_is_measured_where_somebody_says_how_to_have_one() {
     assert_eq!(phases(&with), expected);
 }
 
+/// What a server on this machine has in the page cache is not what a local disk reads.
+#[test]
+fn every_read_of_data_is_cold_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cold_phases = |kind: Kind, is_cold: bool| -> Vec<&'static str> {
+        let plan = Plan { is_cold, ..plan(kind, dir.path()) };
+        let phases = plan.phases().into_iter();
+        phases.filter(|phase| plan.is_cold_before(phase.act)).map(|phase| phase.name).collect()
+    };
+    for kind in [Kind::Io, Kind::Stream, Kind::Direct] {
+        let reads = plan(kind, dir.path()).phases().into_iter().map(|phase| phase.name);
+        let reads: Vec<&str> =
+            reads.filter(|name| name.starts_with("read") && *name != "read 1M warm").collect();
+        assert!(reads.len() >= 2, "{kind:?}");
+        assert_eq!((cold_phases(kind, true), cold_phases(kind, false)), (reads, Vec::new()), "{kind:?}");
+    }
+    for words in [&["ls"][..], &["ls", "--names"]] {
+        let words = [&["bench"], words, &[dir.path().to_str().expect("text"), "--cold"]].concat();
+        let line = Line::try_parse_from(words).expect("a command");
+        let said = super::run(&line.bench).map_err(|error| error.to_string());
+        assert!(said.is_err_and(|said| said.starts_with("--cold is of ")), "it makes nothing cold");
+    }
+}
+
 #[test]
 fn the_median_of_an_even_number_lies_between_the_middle_two() {
     let summary = Summary::of(&[4.0, 1.0, 3.0, 2.0]).expect("there are samples");
