@@ -37,6 +37,9 @@ pub struct Options {
     /// How many suites run at a time.
     #[arg(long, default_value_t = 2)]
     lanes: usize,
+    /// Pass although mandatory steps are skipped, as those that mount are without root: the last line names them.
+    #[arg(long)]
+    allow_skips: bool,
 }
 
 /// Options of `cargo xtask mounted`.
@@ -67,7 +70,7 @@ fn started() -> Instant {
     Instant::now().checked_sub(spent).unwrap_or_else(Instant::now)
 }
 
-/// Runs the steps; true if everything that ran passed and no mandatory step is missing.
+/// Runs the steps; true if everything that ran passed and no mandatory step is missing, or skipped without leave.
 pub fn run(options: &Options) -> Result<bool> {
     let plan = Plan::new()?;
     if options.list {
@@ -100,7 +103,7 @@ pub fn run(options: &Options) -> Result<bool> {
         let of_group = lanes::run(group, options.lanes, &run)?;
         reports.extend(of_group);
     }
-    Ok(table(&reports, started.elapsed()))
+    Ok(table(&reports, started.elapsed(), options.allow_skips))
 }
 
 struct Deadlines {
@@ -166,31 +169,66 @@ fn note(log: &Path) -> String {
     sum.unwrap_or_default().to_owned()
 }
 
-fn table(reports: &[Report], spent: Duration) -> bool {
+fn table(reports: &[Report], spent: Duration, allow_skips: bool) -> bool {
     println!("\n{:<24} {:>8}  result", "step", "seconds");
     for report in reports {
         let note = if report.note.is_empty() { String::new() } else { format!(" ({})", report.note) };
         println!("{:<24} {:>8.1}  {}{note}", report.name, report.seconds, report.verdict);
     }
-    let failed = reports.iter().filter(|report| matches!(report.verdict, Verdict::Failed(_))).count();
-    let missing = reports
-        .iter()
-        .filter(|report| !report.is_optional && matches!(report.verdict, Verdict::NotRun(_)))
-        .count();
-    println!(
-        "{} steps in {} s: {failed} failed, {missing} mandatory ones not run",
-        reports.len(),
-        spent.as_secs()
-    );
-    failed == 0 && missing == 0
+    let outcome = Outcome::of(reports);
+    println!("{} steps in {} s: {}", reports.len(), spent.as_secs(), outcome.to_text(allow_skips));
+    outcome.is_success(allow_skips)
+}
+
+/// What the steps come to.
+#[derive(Debug, Default)]
+struct Outcome<'a> {
+    failed_count: usize,
+    /// Mandatory ones.
+    not_run_count: usize,
+    skipped: Vec<&'a str>,
+    /// Optional ones.
+    skipped_optional_count: usize,
+}
+
+impl Outcome<'_> {
+    fn of(reports: &[Report]) -> Outcome<'_> {
+        let mut outcome = Outcome::default();
+        for report in reports {
+            match (&report.verdict, report.is_optional) {
+                (Verdict::Failed(_), _) => outcome.failed_count += 1,
+                (Verdict::NotRun(_), false) => outcome.not_run_count += 1,
+                (Verdict::Skipped(_), false) => outcome.skipped.push(&report.name),
+                (Verdict::Skipped(_), true) => outcome.skipped_optional_count += 1,
+                (Verdict::Passed, _) | (Verdict::NotRun(_), true) => {}
+            }
+        }
+        outcome
+    }
+
+    fn is_success(&self, allow_skips: bool) -> bool {
+        self.failed_count == 0 && self.not_run_count == 0 && (allow_skips || self.skipped.is_empty())
+    }
+
+    fn to_text(&self, allow_skips: bool) -> String {
+        let Outcome { failed_count, not_run_count, skipped, skipped_optional_count } = self;
+        let mut text = format!(
+            "{failed_count} failed, {not_run_count} mandatory ones not run, {} mandatory and {skipped_optional_count} optional ones skipped",
+            skipped.len()
+        );
+        if !skipped.is_empty() {
+            text += &format!(": {}", skipped.join(", "));
+            text += if allow_skips { " (allowed)" } else { " (--allow-skips passes without them)" };
+        }
+        text
+    }
 }
 
 /// Builds what the suites need and runs them with their output on the terminal.
 pub fn run_mounted(options: &MountedOptions) -> Result<bool> {
     let plan = Plan::new()?;
     if let Some(reason) = plan::mounts_missing(&options.transport) {
-        println!("skipped: {reason}");
-        return Ok(true);
+        bail!("no suite was run: {reason}");
     }
     for mut command in plan.build_commands(false) {
         if !command.status()?.success() {

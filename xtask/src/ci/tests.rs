@@ -8,16 +8,34 @@ fn report(verdict: Verdict, is_optional: bool) -> Report {
 
 #[test]
 fn a_failed_step_fails_even_when_it_is_optional() {
-    assert!(table(&[report(Verdict::Passed, false)], Duration::ZERO));
-    assert!(!table(&[report(Verdict::Failed("why".to_owned()), true)], Duration::ZERO));
+    assert!(table(&[report(Verdict::Passed, false)], Duration::ZERO, false));
+    assert!(!table(&[report(Verdict::Failed("why".to_owned()), true)], Duration::ZERO, false));
 }
 
 #[test]
 fn only_an_optional_step_may_be_left_out() {
     let not_run = || Verdict::NotRun("time budget".to_owned());
-    assert!(table(&[report(not_run(), true)], Duration::ZERO));
-    assert!(!table(&[report(not_run(), false)], Duration::ZERO));
-    assert!(table(&[report(Verdict::Skipped("no /dev/fuse".to_owned()), false)], Duration::ZERO));
+    assert!(table(&[report(not_run(), true)], Duration::ZERO, false));
+    assert!(!table(&[report(not_run(), false)], Duration::ZERO, false));
+}
+
+#[test]
+fn mandatory_steps_are_skipped_only_with_leave_and_the_last_line_names_them() {
+    let skipped = |is_optional| report(Verdict::Skipped("no /dev/fuse".to_owned()), is_optional);
+    let (mandatory, optional) = ([skipped(false)], [skipped(true)]);
+    assert!(!table(&mandatory, Duration::ZERO, false));
+    assert!(table(&mandatory, Duration::ZERO, true));
+    assert!(table(&optional, Duration::ZERO, false));
+    assert!(!table(
+        &[skipped(false), report(Verdict::NotRun("late".to_owned()), false)],
+        Duration::ZERO,
+        true
+    ));
+    let said = |reports: &[Report], allow_skips| Outcome::of(reports).to_text(allow_skips);
+    let counts = "0 failed, 0 mandatory ones not run, 1 mandatory and 0 optional ones skipped: step";
+    assert_eq!(said(&mandatory, false), format!("{counts} (--allow-skips passes without them)"));
+    assert_eq!(said(&mandatory, true), format!("{counts} (allowed)"));
+    assert!(said(&optional, false).ends_with("0 mandatory and 1 optional ones skipped"));
 }
 
 #[test]
