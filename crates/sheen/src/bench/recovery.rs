@@ -116,8 +116,8 @@ impl Recovery {
 /// The command. Figures are printed also when something was lost.
 ///
 /// # Errors
-/// A cluster that does not start, or does not come back; or a system call of a mount that lives has failed, a synced file is
-/// broken, a mount that lives was evicted.
+/// A cluster that does not start, or does not come back; or a mount that lives did not go on, a system call of it has failed, a synced
+/// file is broken, a mount that lives was evicted.
 pub fn run(options: &Recovery) -> Result<()> {
     let killed_counts = options.killed_counts()?;
     sys::outlive_readers();
@@ -176,8 +176,8 @@ fn round(bed: &mut Bed, options: &Recovery, case: Case, killed_count: u32) -> Re
         load.ask_progress_after(killed_ns)?;
     }
     round.listening_ns = bed.restart(&victims)?;
-    for load in &mut loads[survivors()] {
-        round.progress.extend(load.progress()?);
+    for (index, load) in loads[survivors()].iter_mut().enumerate() {
+        round.went_on(index, load.progress()?);
     }
     loads.iter_mut().try_for_each(Load::ask_stop)?;
     let reports = loads.iter_mut().map(Load::report).collect::<Result<Vec<_>>>()?;

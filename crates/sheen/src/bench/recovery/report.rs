@@ -21,6 +21,8 @@ pub struct Round {
     pub progress: Vec<Progress>,
     /// The longest operation of a mount that lives, of those that ended after the kill.
     pub longest_ns: u64,
+    /// Mounts that live and did not go on, with all of their load, for as long as they were waited for.
+    pub stalled_count: u64,
     /// Of mounts that live.
     pub failed_count: u64,
     pub sound_count: u64,
@@ -31,6 +33,15 @@ pub struct Round {
 }
 
 impl Round {
+    /// When a mount that lives went on; without a time it did not, and no time is that of the last one.
+    pub fn went_on(&mut self, index: usize, progress: Option<Progress>) {
+        if let Some(progress) = progress {
+            return self.progress.push(progress);
+        }
+        self.stalled_count += 1;
+        self.complaints.push(format!("mount {index} did not go on with all of its load"));
+    }
+
     /// A file that was synced and is not as it was.
     pub fn broken(&mut self, what: &str) {
         self.broken_count += 1;
@@ -62,6 +73,7 @@ pub struct Figure {
     #[serde(skip_serializing_if = "Option::is_none")]
     longest_pause_seconds: Option<Summary>,
     /// Of all rounds together, of mounts that live.
+    mounts_stalled: u64,
     failed_calls: u64,
     /// Synced files, of all mounts.
     files_sound: u64,
@@ -84,8 +96,12 @@ impl Figure {
         };
         let sum = |of: fn(&Round) -> u64| -> u64 { rounds.iter().map(of).sum() };
         let first = |round: &Round| round.progress.iter().map(|progress| progress.first_ns).min();
-        let own = |round: &Round| round.progress.iter().map(|progress| progress.own_ns).max();
-        let last = |round: &Round| round.progress.iter().map(|progress| progress.last_ns).max();
+        // Without those that did not go on the last one is not known.
+        let last_of = |round: &Round, of: fn(&Progress) -> u64| {
+            round.progress.iter().map(of).max().filter(|_| round.stalled_count == 0)
+        };
+        let own = |round: &Round| last_of(round, |progress| progress.own_ns);
+        let last = |round: &Round| last_of(round, |progress| progress.last_ns);
         let complaints = rounds.iter().flat_map(|round| &round.complaints).take(SHOWN_COUNT).cloned();
         Figure {
             case,
@@ -96,6 +112,7 @@ impl Figure {
             last_progress_seconds: all(&|round| Some(seconds(round.listening_ns, last(round)?))),
             last_progress_after_kill_seconds: all(&|round| Some(seconds(round.killed_ns, last(round)?))),
             longest_pause_seconds: all(&|round| Some(seconds(0, round.longest_ns))),
+            mounts_stalled: sum(|round| round.stalled_count),
             failed_calls: sum(|round| round.failed_count),
             files_sound: sum(|round| round.sound_count),
             files_broken: sum(|round| round.broken_count),
@@ -107,12 +124,12 @@ impl Figure {
 
     /// What must not have happened.
     fn wrong(&self) -> Option<String> {
-        let counts = [self.failed_calls, self.files_broken, self.living_clients_evicted];
-        let [failed, broken, evicted] = counts;
+        let counts = [self.mounts_stalled, self.failed_calls, self.files_broken, self.living_clients_evicted];
+        let [stalled, failed, broken, evicted] = counts;
         let (case, killed) = (self.case, self.killed_clients);
-        (counts != [0; 3]).then(|| {
+        (counts != [0; 4]).then(|| {
             format!(
-                "{case} with {killed} mounts killed: {failed} failed calls, {broken} broken files, \
+                "{case} with {killed} mounts killed: {stalled} mounts did not go on, {failed} failed calls, {broken} broken files, \
                  {evicted} evictions of mounts that live"
             )
         })
@@ -124,7 +141,7 @@ impl Figure {
             None => "-".to_owned(),
         };
         format!(
-            "{:<12} {:>6} {:>18} {:>19} {:>19} {:>19} {:>19} {:>19} {:>6} {:>6} {:>6} {:>7}",
+            "{:<12} {:>6} {:>18} {:>19} {:>19} {:>19} {:>19} {:>19} {:>7} {:>6} {:>6} {:>6} {:>7}",
             self.case,
             self.killed_clients,
             word(&self.listening_seconds),
@@ -133,6 +150,7 @@ impl Figure {
             word(&self.last_progress_seconds),
             word(&self.last_progress_after_kill_seconds),
             word(&self.longest_pause_seconds),
+            self.mounts_stalled,
             self.failed_calls,
             self.files_sound,
             self.files_broken,
@@ -142,7 +160,7 @@ impl Figure {
 }
 
 /// Heads of the table, which stand for the columns of `Figure::to_text`.
-const HEADS: [&str; 12] = [
+const HEADS: [&str; 13] = [
     "killed",
     "mounts",
     "listening s",
@@ -151,6 +169,7 @@ const HEADS: [&str; 12] = [
     "last after it s",
     "last after kill s",
     "longest pause s",
+    "stalled",
     "failed",
     "files",
     "broken",
@@ -201,11 +220,24 @@ impl Report {
             self.clients, self.osts, self.pause_ms, self.rounds
         ));
         line(self.machine.to_string());
-        let [case, mounts, listening, first, own, last, after_kill, pause, failed, files, broken, evicted] =
-            HEADS;
+        let [
+            case,
+            mounts,
+            listening,
+            first,
+            own,
+            last,
+            after_kill,
+            pause,
+            stalled,
+            failed,
+            files,
+            broken,
+            evicted,
+        ] = HEADS;
         line(format!(
             "{case:<12} {mounts:>6} {listening:>18} {first:>19} {own:>19} {last:>19} {after_kill:>19} {pause:>19} \
-             {failed:>6} {files:>6} {broken:>6} {evicted:>7}"
+             {stalled:>7} {failed:>6} {files:>6} {broken:>6} {evicted:>7}"
         ));
         for figure in &self.figures {
             line(figure.to_text());
@@ -215,7 +247,7 @@ impl Report {
     }
 
     /// # Errors
-    /// Something failed, was lost or was evicted that must not be.
+    /// Something stood still, failed, was lost or was evicted that must not be.
     pub fn check(&self) -> Result<()> {
         let wrong: Vec<String> = self.figures.iter().filter_map(Figure::wrong).collect();
         ensure!(wrong.is_empty(), "recovery is not as it has to be: {}", wrong.join("; "));

@@ -73,7 +73,8 @@ fn times_are_told_from_the_kill_and_from_listening() {
 
 #[test]
 fn whatever_is_lost_fails_the_command_and_is_shown() {
-    let lost: [fn(&mut Round); 3] = [
+    let lost: [fn(&mut Round); 4] = [
+        |round| round.went_on(7, None),
         |round| round.failed_count = 1,
         |round| round.broken("a file is gone"),
         |round| round.evicted_count = 1,
@@ -87,10 +88,14 @@ fn whatever_is_lost_fails_the_command_and_is_shown() {
         assert!(error.contains("ost with 3 mounts killed: "), "{error}");
     }
     let mut round = sound_round();
-    round.progress.clear();
+    round.went_on(7, None);
     round.broken("a file is gone");
     let mut report = Report::new(&options(&[]));
     report.add(Figure::of("ost", 3, &[round]));
     assert!(report.to_text().contains("    a file is gone\n"));
-    assert!(report.to_text().contains(" - "), "nobody went on");
+    assert!(report.to_text().contains("    mount 7 did not go on "), "{}", report.to_text());
+    let figure = serde_json::to_value(&report).unwrap()["figures"][0].clone();
+    assert_eq!(figure["mounts_stalled"], 1);
+    assert!(figure["last_progress_seconds"].is_null(), "when the last one went on is not known");
+    assert!(figure["own_progress_seconds"].is_null() && figure["first_progress_seconds"].is_object());
 }
