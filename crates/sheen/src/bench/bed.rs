@@ -45,8 +45,6 @@ pub struct Bed {
     dir: PathBuf,
     is_dir_ours: bool,
     options: BedOptions,
-    /// Mounts that were killed since the cluster has begun.
-    killed_count: u64,
     round_count: u64,
 }
 
@@ -69,7 +67,7 @@ impl Bed {
         if fs::read_dir(&dir)?.next().is_some() {
             bail!("{} is not empty; name a directory that is, or a new one", dir.display());
         }
-        let bed = Bed { dir, is_dir_ours, options, killed_count: 0, round_count: 0 };
+        let bed = Bed { dir, is_dir_ours, options, round_count: 0 };
         let first = bed.mount_point(0);
         fs::create_dir_all(&first)?;
         let mut up = sheen(&["up", "--split", "--mdts", "1", "--fsname", bed.options.fsname])?;
@@ -108,11 +106,6 @@ impl Bed {
 
     pub fn mount_point(&self, index: u32) -> PathBuf {
         self.dir.join(MOUNTS).join(index.to_string())
-    }
-
-    /// Mounts that were killed since the cluster has begun.
-    pub fn killed_count(&self) -> u64 {
-        self.killed_count
     }
 
     fn cluster(&self) -> Result<Cluster> {
@@ -210,8 +203,7 @@ impl Bed {
     ///
     /// # Errors
     /// One is not there, or does not die.
-    pub fn kill(&mut self, pids: &Pids, servers: &[Server], mounts: Range<u32>) -> Result<u64> {
-        self.killed_count += mounts.len() as u64;
+    pub fn kill(&self, pids: &Pids, servers: &[Server], mounts: Range<u32>) -> Result<u64> {
         let of_mounts = mounts.map(|index| pids.mounts.get(&self.mount_point(index)));
         let of_servers = servers.iter().map(|server| pids.servers.get(&server.name));
         let victims: Option<Vec<u32>> = of_servers.chain(of_mounts).map(Option::<&u32>::copied).collect();

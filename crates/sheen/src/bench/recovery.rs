@@ -16,7 +16,7 @@ use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use evictions::Evictions;
+use evictions::{Evictions, Look};
 use loads::{Load, LoadOptions};
 use report::{Figure, Report, Round};
 use std::fs;
@@ -135,6 +135,7 @@ pub fn run(options: &Recovery) -> Result<()> {
     )?;
     let mut report = Report::new(options);
     let round_count = options.cases().len() * killed_counts.len() * options.rounds as usize;
+    let mut evictions = Evictions::default();
     let progress = Progress::begin("recovery", "rounds", Goal::items(round_count as u64));
     for case in options.cases() {
         for killed_count in &killed_counts {
@@ -142,7 +143,7 @@ pub fn run(options: &Recovery) -> Result<()> {
             for number in 1..=options.rounds {
                 let what = format!("{}, {killed_count} mounts killed", case.word());
                 progress.at(&what);
-                let round = round(&mut bed, options, case, *killed_count);
+                let round = round(&mut bed, &mut evictions, options, (case, *killed_count));
                 rounds.push(round.with_context(|| format!("{what}, round {number}"))?);
                 progress.add(1, 0);
             }
@@ -156,13 +157,18 @@ pub fn run(options: &Recovery) -> Result<()> {
 }
 
 /// One round. The last mounts are those that are killed; the first one lives.
-fn round(bed: &mut Bed, options: &Recovery, case: Case, killed_count: u32) -> Result<Round> {
+fn round(
+    bed: &mut Bed,
+    evictions: &mut Evictions,
+    options: &Recovery,
+    (case, killed_count): (Case, u32),
+) -> Result<Round> {
     bed.mount_all()?;
     let mut dirs = vec![load::SHARED.to_owned(), load::DATA.to_owned()];
     dirs.extend((0..options.clients).map(load::own_dir));
     let name = bed.begin_round(&dirs)?;
     let (victims, pids) = (bed.servers(|server| case.is_killed(server))?, bed.pids());
-    let before = Evictions::of(bed);
+    let mut evicted_count = evictions.begin_round(Look::at(bed));
     let load_options = LoadOptions { ost_count: options.osts, pause_ms: options.pause_ms };
     let start = |index| Load::start(&bed.mount_point(index).join(&name), index, load_options);
     let mut loads = (0..options.clients).map(start).collect::<Result<Vec<Load>>>()?;
@@ -170,6 +176,7 @@ fn round(bed: &mut Bed, options: &Recovery, case: Case, killed_count: u32) -> Re
 
     let survivor_count = options.clients - killed_count;
     let killed_ns = bed.kill(&pids, &victims, survivor_count..options.clients)?;
+    evictions.note_killed(killed_count.into());
     let mut round = Round { killed_ns, ..Round::default() };
     let survivors = || 0..survivor_count as usize;
     for load in &mut loads[survivors()] {
@@ -205,7 +212,8 @@ fn round(bed: &mut Bed, options: &Recovery, case: Case, killed_count: u32) -> Re
             look_at_synced(&path, &load::contents(index, number, options.osts), &mut round);
         }
     }
-    round.evicted_count = Evictions::of(bed).since(&before);
+    evicted_count += evictions.look(Look::at(bed));
+    round.evicted_count = evicted_count;
     bed.end_round(&name)?;
     Ok(round)
 }

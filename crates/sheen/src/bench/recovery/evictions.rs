@@ -5,42 +5,92 @@ use super::super::cost::params;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Evictions {
-    /// As each mount that lives counts its own.
-    of_mounts: BTreeMap<PathBuf, u64>,
-    /// As targets count them since their start, beyond the mounts that were killed since the cluster has begun.
-    beyond_killed: u64,
+/// What a process has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    pid: u32,
+    count: u64,
 }
 
-impl Evictions {
-    /// What mounts and targets say now.
-    pub fn of(bed: &Bed) -> Evictions {
+impl Count {
+    /// Those since an earlier look; a process of its own has counted from 0.
+    fn since(self, before: Count) -> u64 {
+        if self.pid == before.pid { self.count.saturating_sub(before.count) } else { self.count }
+    }
+}
+
+/// What mounts and targets say at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// As each mount counts its own.
+    of_mounts: BTreeMap<PathBuf, Count>,
+    /// As each target counts those of its clients.
+    of_targets: BTreeMap<String, Count>,
+}
+
+impl Look {
+    pub fn at(bed: &Bed) -> Look {
         let pids = bed.pids();
-        let mut evictions = Evictions::default();
+        let mut look = Look::default();
         for (path, pid) in pids.mounts {
             let texts = ["mdc.*.import", "osc.*.import"].into_iter().flat_map(|pattern| params(pid, pattern));
             let count = texts.map(|(_, text)| number_behind("evictions:", &text)).sum();
-            evictions.of_mounts.insert(path, count);
+            look.of_mounts.insert(path, Count { pid, count });
         }
         for pid in pids.servers.into_values() {
             for pattern in ["mdt.*.eviction_count", "obdfilter.*.eviction_count"] {
                 let counts = params(pid, pattern).into_iter();
-                let counts = counts.filter_map(|(_, text)| text.trim().parse::<u64>().ok());
-                evictions.beyond_killed +=
-                    counts.map(|count| count.saturating_sub(bed.killed_count())).sum::<u64>();
+                let counts = counts.filter_map(|(name, text)| Some((name, text.trim().parse().ok()?)));
+                look.of_targets.extend(counts.map(|(name, count)| (name, Count { pid, count })));
             }
         }
-        evictions
+        look
+    }
+}
+
+/// What of that was to be expected, from round to round.
+#[derive(Debug, Default)]
+pub struct Evictions {
+    last: Look,
+    /// Killed mounts that each target has not evicted yet.
+    owed: BTreeMap<String, u64>,
+    /// Mounts that were killed in this round.
+    killed_count: u64,
+}
+
+impl Evictions {
+    /// Returns evictions of mounts that live, since the last look. Whoever was killed before the last round was evicted in it, perhaps by an
+    /// incarnation of a target that took the count along when it was killed: one that lives is not to be taken for it.
+    pub fn begin_round(&mut self, now: Look) -> u64 {
+        let living_count = self.look(now);
+        self.owed.values_mut().for_each(|owed| *owed = (*owed).min(self.killed_count));
+        self.killed_count = 0;
+        living_count
     }
 
-    /// Those of living mounts since an earlier look.
-    pub fn since(&self, before: &Evictions) -> u64 {
-        let of_mount = |(path, count): (&PathBuf, &u64)| {
-            count.saturating_sub(before.of_mounts.get(path).copied().unwrap_or(0))
-        };
-        let told: u64 = self.of_mounts.iter().map(of_mount).sum();
-        told.max(self.beyond_killed)
+    /// Each target may evict each of them, once.
+    pub fn note_killed(&mut self, mount_count: u64) {
+        self.killed_count += mount_count;
+        for name in self.last.of_targets.keys() {
+            *self.owed.entry(name.clone()).or_default() += mount_count;
+        }
+    }
+
+    /// Returns evictions of mounts that live, since the last look.
+    pub fn look(&mut self, now: Look) -> u64 {
+        let mut told_count = 0;
+        for (path, count) in &now.of_mounts {
+            told_count += count.since(self.last.of_mounts.get(path).copied().unwrap_or_default());
+        }
+        let mut beyond_count = 0;
+        for (name, count) in &now.of_targets {
+            let evicted = count.since(self.last.of_targets.get(name).copied().unwrap_or_default());
+            let owed = self.owed.entry(name.clone()).or_default();
+            beyond_count += evicted.saturating_sub(*owed);
+            *owed = owed.saturating_sub(evicted);
+        }
+        self.last = now;
+        told_count.max(beyond_count)
     }
 }
 

@@ -1,15 +1,59 @@
 use super::*;
 
+/// Mounts and targets, each with its process and its count.
+fn at(mounts: &[(&str, u32, u64)], targets: &[(&str, u32, u64)]) -> Look {
+    Look {
+        of_mounts: mounts
+            .iter()
+            .map(|(path, pid, count)| (path.into(), Count { pid: *pid, count: *count }))
+            .collect(),
+        of_targets: targets
+            .iter()
+            .map(|(name, pid, count)| ((*name).to_owned(), Count { pid: *pid, count: *count }))
+            .collect(),
+    }
+}
+
 #[test]
-fn only_living_mounts_count() {
-    let at = |counts: &[(&str, u64)], beyond_killed| Evictions {
-        of_mounts: counts.iter().map(|(path, count)| (PathBuf::from(path), *count)).collect(),
-        beyond_killed,
-    };
-    let before = at(&[("a", 1), ("b", 0), ("gone", 4)], 0);
-    assert_eq!(at(&[("a", 1), ("b", 0)], 0).since(&before), 0);
-    assert_eq!(at(&[("a", 2), ("b", 1)], 0).since(&before), 2);
-    assert_eq!(at(&[("a", 1), ("b", 0)], 3).since(&before), 3, "targets know of more than have died");
+fn mounts_that_live_say_themselves_what_they_lost() {
+    let mut evictions = Evictions::default();
+    assert_eq!(evictions.begin_round(at(&[("a", 1, 0), ("b", 2, 0), ("gone", 3, 4)], &[])), 4);
+    assert_eq!(evictions.look(at(&[("a", 1, 0), ("b", 2, 0)], &[])), 0);
+    assert_eq!(evictions.look(at(&[("a", 1, 1), ("b", 2, 1)], &[])), 2);
+    assert_eq!(evictions.look(at(&[("a", 1, 1), ("b", 9, 1)], &[])), 1, "a new process counts from 0");
     assert_eq!(number_behind("evictions:", "import:\n    state: FULL\n       evictions: 7\n"), 7);
     assert_eq!(number_behind("evictions:", "nothing"), 0);
+}
+
+/// A target that was killed counts from 0: those who died in earlier rounds excuse nobody whom it evicts.
+#[test]
+fn a_restarted_target_may_evict_only_the_mounts_that_were_killed() {
+    let mut evictions = Evictions::default();
+    assert_eq!(evictions.begin_round(at(&[], &[("MDT0000", 1, 0), ("OST0000", 2, 0)])), 0);
+    // Rounds in which ten mounts die, and no server.
+    for number in 1..=5 {
+        evictions.note_killed(10);
+        let all_evicted = at(&[], &[("MDT0000", 1, 10 * number), ("OST0000", 2, 10 * number)]);
+        assert_eq!(evictions.look(all_evicted.clone()), 0);
+        assert_eq!(evictions.begin_round(all_evicted), 0);
+    }
+    // One in which the MDT alone is killed, and evicts 50.
+    let restarted = at(&[], &[("MDT0000", 7, 50), ("OST0000", 2, 50)]);
+    assert_eq!(evictions.look(restarted.clone()), 50);
+    assert_eq!(evictions.begin_round(restarted), 0, "what was told is not told again");
+    // Both at once.
+    evictions.note_killed(10);
+    assert_eq!(evictions.look(at(&[], &[("MDT0000", 8, 10), ("OST0000", 2, 61)])), 1);
+}
+
+#[test]
+fn who_was_killed_may_be_evicted_in_the_next_round_and_not_later() {
+    let mut evictions = Evictions::default();
+    evictions.begin_round(at(&[], &[("OST0000", 1, 0)]));
+    evictions.note_killed(3);
+    assert_eq!(evictions.look(at(&[], &[("OST0000", 1, 1)])), 0);
+    assert_eq!(evictions.begin_round(at(&[], &[("OST0000", 1, 1)])), 0);
+    assert_eq!(evictions.look(at(&[], &[("OST0000", 1, 2)])), 0, "late");
+    assert_eq!(evictions.begin_round(at(&[], &[("OST0000", 1, 2)])), 0);
+    assert_eq!(evictions.look(at(&[], &[("OST0000", 1, 3)])), 1);
 }
