@@ -326,6 +326,7 @@ impl Meter {
             after.zip(before).map(|(after, before)| after.saturating_sub(before))
         };
         Some(Cost {
+            has_all_servers: self.daemons.server_pids.is_some(),
             mdt_cpu: used(cpu.mdts, self.cpu.mdts),
             ost_cpu: used(cpu.osts, self.cpu.osts),
             operation_count,
@@ -351,6 +352,8 @@ pub struct Cost {
     pub mdt_cpu: Option<Duration>,
     pub ost_cpu: Option<Duration>,
     pub is_client_serving: bool,
+    /// None of the servers is on another machine.
+    pub has_all_servers: bool,
     /// `None` for what counts no requests.
     pub counts: Option<Counts>,
 }
@@ -358,6 +361,12 @@ pub struct Cost {
 impl Cost {
     pub fn us_per_operation(&self, cpu: Duration) -> f64 {
         cpu.as_secs_f64() * 1e6 / (self.operation_count as f64).max(1.0)
+    }
+
+    /// Of client and servers; `None` where some of these could not be asked.
+    pub fn whole_cpu(&self) -> Option<Duration> {
+        let of_servers = self.server_cpu.or_else(|| self.is_client_serving.then_some(Duration::ZERO))?;
+        self.has_all_servers.then_some(self.client_cpu + of_servers)
     }
 
     pub fn rpcs_per_unit(&self) -> Option<f64> {

@@ -156,8 +156,9 @@ struct Compared {
     /// Rate over that of local ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     of_local: Option<Summary>,
-    /// CPU time of client and servers for one, µs.
-    cpu_us: Summary,
+    /// CPU time of client and servers for one, µs; nothing where a server is on another machine, as an OST may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_us: Option<Summary>,
     /// The same over that of a local one.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_of_local: Option<Summary>,
@@ -177,7 +178,7 @@ struct Compared {
 
 fn cpu_us(sample: &Sample) -> Option<f64> {
     let cost = sample.cost.as_ref()?;
-    Some(cost.us_per_operation(cost.client_cpu + cost.server_cpu.unwrap_or_default()))
+    Some(cost.us_per_operation(cost.whole_cpu()?))
 }
 
 impl Compared {
@@ -186,11 +187,12 @@ impl Compared {
             let local = Act::Step(Step::Dne(op_of(of.phase.act)?, Home::Local));
             samples.iter().find(|samples| samples.procs == of.procs && samples.phase.act == local)
         };
-        samples.iter().filter_map(|samples| Compared::of(samples, &local_of(samples)?.of_place)).collect()
+        let has_cost = |samples: &&Samples| samples.of_place.iter().all(|sample| sample.cost.is_some());
+        let counted = samples.iter().filter(has_cost);
+        counted.filter_map(|samples| Some(Compared::of(samples, &local_of(samples)?.of_place))).collect()
     }
 
-    /// `None` without samples, or when nobody could be asked.
-    fn of(samples: &Samples, local: &[Sample]) -> Option<Compared> {
+    fn of(samples: &Samples, local: &[Sample]) -> Compared {
         let all = &samples.of_place;
         let is_local = matches!(samples.phase.act, Act::Step(Step::Dne(_, Home::Local)));
         let ratios = |of: &dyn Fn(&Sample) -> Option<f64>| {
@@ -206,11 +208,11 @@ impl Compared {
         let operation_count =
             all.iter().filter_map(|sample| Some(sample.cost.as_ref()?.operation_count)).sum();
         let awaited_sync_count = counts().map(|counts| counts.mdt_awaited_sync_count).sum();
-        Some(Compared {
+        Compared {
             operation: samples.phase.name,
             processes: samples.procs,
             of_local: ratios(&|sample| Some(sample.rate)),
-            cpu_us: Summary::of(&all.iter().map(cpu_us).collect::<Option<Vec<f64>>>()?)?,
+            cpu_us: all.iter().map(cpu_us).collect::<Option<Vec<f64>>>().and_then(|each| Summary::of(&each)),
             cpu_of_local: ratios(&cpu_us),
             counted_seconds: all.iter().map(|sample| sample.counted.as_secs_f64()).sum(),
             operation_count,
@@ -219,7 +221,7 @@ impl Compared {
             sync_count: counts().map(|counts| counts.mdt_sync_count).sum(),
             awaited_sync_count,
             awaited_syncs_per_operation: awaited_sync_count as f64 / (operation_count as f64).max(1.0),
-        })
+        }
     }
 }
 
@@ -257,7 +259,9 @@ fn to_text(compared: &[Compared]) -> String {
         let count = |count: &Option<Summary>| {
             count.as_ref().map_or_else(|| "-".to_owned(), |count| format!("{:.2}", count.median))
         };
-        let cpu = format!("{:.1} ({:.0} %)", each.cpu_us.median, each.cpu_us.spread_percent);
+        let cpu = each.cpu_us.as_ref();
+        let cpu = cpu
+            .map_or_else(|| "-".to_owned(), |cpu| format!("{:.1} ({:.0} %)", cpu.median, cpu.spread_percent));
         let _ = writeln!(
             text,
             "{:<27} {:>5} {:>14} {cpu:>16} {:>14} {:>8} {:>7} {:>8} {:>8} {:>10.3}",
@@ -271,6 +275,9 @@ fn to_text(compared: &[Compared]) -> String {
             each.awaited_sync_count,
             each.awaited_syncs_per_operation,
         );
+    }
+    if compared.iter().any(|each| each.cpu_us.is_none()) {
+        text += "CPU us: not known, as a server is on another machine\n";
     }
     text + "served: requests to all targets, of MDTs to each other too; syncs: of MDTs' devices, one a second for each that has something to keep; awaited: somebody waited for it\n"
 }

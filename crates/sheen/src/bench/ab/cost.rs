@@ -18,7 +18,7 @@ impl SideCost {
     /// `None` when there was a round without.
     pub fn of(samples: &[Sample]) -> Option<SideCost> {
         let costs: Vec<_> = samples.iter().map(|sample| sample.cost.as_ref()).collect::<Option<_>>()?;
-        let has_servers = costs.iter().all(|cost| cost.is_client_serving || cost.server_cpu.is_some());
+        let has_servers = costs.iter().all(|cost| cost.whole_cpu().is_some());
         let cpu = costs.iter().map(|cost| cost.client_cpu + cost.server_cpu.unwrap_or_default());
         let cpu: Vec<_> = cpu.collect();
         let seconds: Vec<f64> = cpu.iter().map(|cpu| cpu.as_secs_f64()).collect();

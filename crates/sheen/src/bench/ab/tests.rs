@@ -103,6 +103,7 @@ fn samples(rates: &[f64]) -> Samples {
         mdt_cpu: None,
         ost_cpu: None,
         is_client_serving: false,
+        has_all_servers: true,
         counts: Some(Counts { requests: [("mds_create".to_owned(), 250)].into(), ..Counts::default() }),
     };
     let sample = |rate: &f64| Sample {

@@ -15,6 +15,7 @@ fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
         mdt_cpu: None,
         ost_cpu: None,
         is_client_serving: false,
+        has_all_servers: true,
         counts: Some(counts),
     };
     let shares = Shares { elapsed: Duration::from_secs(1), tool_cpu: Duration::ZERO, streams: None };
@@ -58,6 +59,30 @@ fn rates_and_costs_are_those_of_local_ones_of_the_same_round() {
     );
     assert_eq!(compared.iter().map(|each| each.operation_count).collect::<Vec<_>>(), [30, 30, 30]);
     assert!(to_text(&compared).contains("0.90 (56 %)"), "{}", to_text(&compared));
+}
+
+/// An OST on another machine has servers whose clocks cannot be read: what the client took is not what an operation costs.
+#[test]
+fn the_cpu_of_the_client_is_not_told_for_that_of_all() {
+    let with = |server_cpu, is_client_serving, has_all_servers| {
+        let mut sample = sample(100.0, 50, 0);
+        if let Some(cost) = &mut sample.cost {
+            *cost = Cost { server_cpu, is_client_serving, has_all_servers, ..cost.clone() };
+        }
+        sample
+    };
+    let cpu_us = |sample: Sample| {
+        let compared = Compared::of_all(&[samples(DneOp::Mkdir, Home::Local, vec![sample])]);
+        assert_eq!((compared.len(), compared[0].operation_count), (1, 10));
+        let text = to_text(&compared);
+        assert_eq!(text.contains("on another machine"), compared[0].cpu_us.is_none(), "{text}");
+        compared[0].cpu_us.as_ref().map(|cpu| cpu.median.round())
+    };
+    let server_cpu = Some(Duration::from_micros(300));
+    assert_eq!(cpu_us(with(server_cpu, false, true)), Some(50.0));
+    assert_eq!(cpu_us(with(None, true, true)), Some(20.0), "one process has all");
+    assert_eq!(cpu_us(with(None, false, false)), None);
+    assert_eq!(cpu_us(with(None, true, false)), None);
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn figures_are_those_of_a_client_and_a_file() {
             mdt_cpu: Some(Duration::from_secs(1)),
             ost_cpu: Some(Duration::from_secs(seconds)),
             is_client_serving: false,
+            has_all_servers: true,
             counts: Some(Counts {
                 requests: [("mds_open".to_owned(), 20), ("ost_read".to_owned(), 60)].into(),
                 mdt_requests: 20,
