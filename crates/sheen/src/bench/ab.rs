@@ -1,7 +1,7 @@
 //! `sheen bench ab`: two configurations of mounts in turn, and whether one of them is faster.
 //!
-//! In each round each side gets mounts of its own, which are new, and empty caches; so nothing that one side has left behind serves the
-//! other, and what else the machine does hits both. No single figure says which side is faster: a difference counts only when the
+//! In each round each side gets mounts of its own, which are new and have made nothing of what is there before, and empty caches; so nothing
+//! that one side has left behind serves the other, and what else the machine does hits both. No single figure says which side is faster: a difference counts only when the
 //! 95 % confidence interval of what the rounds say does not contain zero.
 
 mod cost;
@@ -162,6 +162,7 @@ pub fn run(options: &Ab) -> Result<()> {
     let phases = chosen(&plan, &options.only)?;
     let stored = options.baseline.as_deref().map(|file| judge::Stored::read(file, options)).transpose()?;
     if !plan.is_cold {
+        check_warm(&plan)?;
         say::note("only root drops the kernel's caches: what servers have cached serves both sides");
     }
     if let Some(path) = &options.plot {
@@ -217,6 +218,19 @@ fn plan(options: &Ab) -> Plan {
     }
 }
 
+/// # Errors
+/// What is measured is cold, which only root can have.
+fn check_warm(plan: &Plan) -> Result<()> {
+    let mut acts = plan.phases().into_iter().map(|phase| phase.act);
+    if matches!(plan.kind, Kind::Ls | Kind::Names) || acts.any(|act| plan.is_cold_before(act)) {
+        bail!(
+            "--workload {} has cold phases, and only root drops the kernel's caches; be root",
+            plan.kind.word()
+        );
+    }
+    Ok(())
+}
+
 fn chosen(plan: &Plan, only: &[String]) -> Result<Vec<Phase>> {
     let all = plan.phases();
     let unknown = only.iter().find(|name| all.iter().all(|phase| phase.name != name.as_str()));
@@ -233,6 +247,8 @@ trait Rounds {
     type Mounted;
 
     fn mount(&mut self, side: usize) -> Result<Self::Mounted>;
+    /// Makes what is measured, through none of the mounts that are.
+    fn fill(&mut self, side: usize, mounted: &mut Self::Mounted) -> Result<()>;
     fn empty_caches(&mut self) -> Result<()>;
     fn measure(&mut self, side: usize, mounted: &Self::Mounted) -> Result<()>;
     fn unmount(&mut self, mounted: Self::Mounted) -> Result<()>;
@@ -241,7 +257,8 @@ trait Rounds {
 /// The sides in turn, each time with new mounts and empty caches.
 fn alternate(names: &[&str], round_count: u32, rounds: &mut impl Rounds) -> Result<()> {
     let mut once = |side| {
-        let mounted = rounds.mount(side)?;
+        let mut mounted = rounds.mount(side)?;
+        rounds.fill(side, &mut mounted)?;
         rounds.empty_caches()?;
         rounds.measure(side, &mounted)?;
         rounds.unmount(mounted)
@@ -278,12 +295,22 @@ impl Rounds for Measured<'_> {
     type Mounted = (Place, Mounts);
 
     fn mount(&mut self, side: usize) -> Result<(Place, Mounts)> {
-        let (options, plan) = (self.options, self.plan);
+        let options = self.options;
         let mounts = Mounts::start(&options.source, options.mounts, &self.side(side)?.config)?;
         let mut place = Place::new(mounts.first())?;
         place.seen_through = mounts.points().to_vec();
-        place.fill(plan)?;
         Ok((place, mounts))
+    }
+
+    /// What a mount makes it knows under its locks, whatever the kernel forgets: a new client would have to ask.
+    fn fill(&mut self, side: usize, (place, _): &mut (Place, Mounts)) -> Result<()> {
+        let (options, plan) = (self.options, self.plan);
+        if !plan.kind.has_fixture() {
+            return Ok(());
+        }
+        let filler = Mounts::start(&options.source, 1, &self.side(side)?.config)?;
+        place.seen_in(filler.first(), |place| place.fill(plan))?;
+        filler.end()
     }
 
     fn empty_caches(&mut self) -> Result<()> {

@@ -115,6 +115,22 @@ impl Place {
         Ok(())
     }
 
+    /// Does something with this place as another mount shows it.
+    ///
+    /// # Errors
+    /// That mount does not, or what is done fails.
+    pub fn seen_in(&mut self, dir: &Path, act: impl FnOnce(&Place) -> Result<()>) -> Result<()> {
+        let work = dir.join(self.work.strip_prefix(&self.measured).unwrap_or(&self.work));
+        if !work.is_dir() {
+            bail!("{} does not show what is made in {}", dir.display(), self.measured.display());
+        }
+        let measured = std::mem::replace(&mut self.measured, dir.to_owned());
+        let own = std::mem::replace(&mut self.work, work);
+        let done = act(self);
+        (self.measured, self.work) = (measured, own);
+        done
+    }
+
     /// The tree that is walked.
     pub fn tree(&self) -> PathBuf {
         self.work.join("tree")

@@ -136,6 +136,12 @@ fn sides_take_turns_each_time_with_new_mounts_and_empty_caches() {
             Ok(name)
         }
 
+        fn fill(&mut self, side: usize, mounted: &mut String) -> Result<()> {
+            assert!(mounted.ends_with(&format!(".{side}")));
+            self.0.push("fill".to_owned());
+            Ok(())
+        }
+
         fn empty_caches(&mut self) -> Result<()> {
             self.0.push("empty".to_owned());
             Ok(())
@@ -144,22 +150,65 @@ fn sides_take_turns_each_time_with_new_mounts_and_empty_caches() {
         fn measure(&mut self, side: usize, mounted: &String) -> Result<()> {
             assert!(mounted.ends_with(&format!(".{side}")));
             self.0.push(format!("measure {side}"));
-            if self.0.len() > 22 { bail!("enough") } else { Ok(()) }
+            if self.0.len() > 28 { bail!("enough") } else { Ok(()) }
         }
 
         fn unmount(&mut self, mounted: String) -> Result<()> {
-            assert!(mounted.starts_with(&format!("m{}.", self.0.len() - 3)), "those of this round");
+            assert!(mounted.starts_with(&format!("m{}.", self.0.len() - 4)), "those of this round");
             self.0.push("unmount".to_owned());
             Ok(())
         }
     }
-    let round =
-        |side| vec![format!("mount {side}"), "empty".into(), format!("measure {side}"), "unmount".into()];
+    let round = |side| {
+        let words = [&format!("mount {side}"), "fill", "empty", &format!("measure {side}"), "unmount"];
+        words.map(str::to_owned).to_vec()
+    };
     let mut log = Log(Vec::new());
     alternate(&["A", "B"], 2, &mut log).expect("rounds");
     assert_eq!(log.0, [0, 1, 0, 1].map(round).concat());
     let said = error_of(alternate(&["A", "B"], 5, &mut log));
     assert_eq!(said, "round 1, B: enough");
+}
+
+/// What is filled through one mount is measured through another: none of the measured ones knows more than a new client.
+#[test]
+fn a_place_is_filled_as_another_mount_shows_it() {
+    let (dir, elsewhere) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+    let mut place = Place::new(dir.path()).expect("a place");
+    let own = (place.measured.clone(), place.work.clone());
+    let said = error_of(place.seen_in(elsewhere.path(), |_| panic!("nothing is made there")));
+    assert!(said.contains("does not show what is made in"), "{said}");
+    // As another mount shows the same: only the way there is another.
+    let other = elsewhere.path().join("mount");
+    std::os::unix::fs::symlink(dir.path(), &other).expect("a way there");
+    let plan = Plan { file_count: 3, ..Plan::of(Kind::Ls, 1) };
+    let fill = |place: &Place| {
+        assert!(place.measured == other && place.work.starts_with(&other), "{}", place.work.display());
+        place.fill(&plan)
+    };
+    place.seen_in(&other, fill).expect("filled");
+    assert_eq!((place.measured.clone(), place.work.clone()), own);
+    assert_eq!(fs::read_dir(&place.work).expect("it is there").count(), 3);
+    assert!(place.seen_in(&other, |_| bail!("full")).is_err());
+    assert_eq!((place.measured.clone(), place.work.clone()), own, "after an error too");
+}
+
+#[test]
+fn what_is_cold_is_refused_without_root_before_anything_is_mounted() {
+    let said = |workload: Workload| {
+        let plan = Plan { is_cold: false, patterns: Pattern::ALL.to_vec(), ..Plan::of(workload.kind(), 5) };
+        error_of(check_warm(&plan))
+    };
+    for workload in [Workload::Ls, Workload::Mmap, Workload::Small] {
+        let word = workload.kind().word();
+        assert_eq!(
+            said(workload),
+            format!("--workload {word} has cold phases, and only root drops the kernel's caches; be root")
+        );
+    }
+    for workload in [Workload::Md, Workload::Io, Workload::Stream, Workload::Direct] {
+        assert_eq!(said(workload), "", "{workload:?}");
+    }
 }
 
 #[test]
