@@ -345,6 +345,9 @@ fn measure_beside(
     measured_beside: Option<&PathBuf>,
     plans: &[Plan],
 ) -> Result<()> {
+    if let Some(note) = warm_note(common, floor.is_some(), crate::sys::uid() == 0) {
+        say::note(note);
+    }
     let settings = common.params.as_deref().map(Settings::parse).transpose()?;
     let has_settings = settings.is_some();
     // Each has its own directory, which goes when it is dropped, also after an error.
@@ -368,6 +371,14 @@ fn measure_beside(
     let text = if common.json { report.to_json()? } else { report.to_text() };
     print!("{text}");
     Ok(())
+}
+
+/// What `make_cold` leaves warm.
+fn warm_note(common: &Common, has_floor: bool, is_root: bool) -> Option<&'static str> {
+    let is_warm = common.remount.is_some() && !is_root && (common.compare.is_some() || has_floor);
+    is_warm.then_some(
+        "only root drops the kernel's caches: what is compared with is warm in cold phases, unless --remount drops them too",
+    )
 }
 
 /// Says which phases are left out for want of their program.

@@ -161,6 +161,12 @@ pub fn run(options: &Ab) -> Result<()> {
     let plan = plan(options);
     let phases = chosen(&plan, &options.only)?;
     let stored = options.baseline.as_deref().map(|file| judge::Stored::read(file, options)).transpose()?;
+    if let Some(machine) = stored.as_ref().and_then(|stored| stored.other_machine.as_ref()) {
+        say::note(format_args!(
+            "the baseline is of {machine}, here is {}: a difference may be theirs, whatever is called real",
+            Machine::this()
+        ));
+    }
     if !plan.is_cold {
         check_warm(&plan)?;
         say::note("only root drops the kernel's caches: what servers have cached serves both sides");

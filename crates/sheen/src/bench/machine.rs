@@ -1,10 +1,10 @@
 //! What figures were measured on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What the figures of a bench are worth depends on it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     kernel: String,
     cpu_count: usize,

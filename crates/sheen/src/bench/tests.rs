@@ -217,6 +217,19 @@ fn every_read_of_data_is_cold_where_that_is_asked_for() {
 }
 
 #[test]
+fn a_comparison_with_what_stays_warm_is_told() {
+    let of = |words: &[&str], has_floor, is_root| super::warm_note(&common(words), has_floor, is_root);
+    let both = ["ls", "/", "--remount", "true", "--compare", "/"];
+    assert!(of(&both, false, false).is_some_and(|note| note.contains("is warm")));
+    assert_eq!(of(&both, false, true), None);
+    assert!(of(&both[..4], true, false).is_some());
+    assert_eq!(
+        (of(&both[..4], false, false), of(&["ls", "/", "--compare", "/"], false, false)),
+        (None, None)
+    );
+}
+
+#[test]
 fn the_median_of_an_even_number_lies_between_the_middle_two() {
     let summary = Summary::of(&[4.0, 1.0, 3.0, 2.0]).expect("there are samples");
     assert_eq!((summary.n, summary.median, summary.min, summary.max), (4, 2.5, 1.0, 4.0));

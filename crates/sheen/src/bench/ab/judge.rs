@@ -2,9 +2,10 @@
 
 use super::Ab;
 use super::cost::SideCost;
+use crate::bench::machine::Machine;
 use anyhow::{Context, Result, bail};
 use base::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use statrs::statistics::{Data, OrderStatistics};
 use std::collections::BTreeMap;
@@ -84,6 +85,8 @@ fn percent(other: Vec<f64>, judged: Vec<f64>) -> f64 {
 #[derive(Debug)]
 pub struct Stored {
     pub config: String,
+    /// What it was measured on, if that is not what is here.
+    pub other_machine: Option<String>,
     phases: Vec<(String, Vec<f64>)>,
     costs: BTreeMap<String, SideCost>,
 }
@@ -128,7 +131,14 @@ impl Stored {
             Some((phase.get("operation")?.as_str()?.to_owned(), cost))
         };
         let costs = phases.iter().filter_map(cost).collect();
-        Ok(Stored { config, costs, phases: phases.iter().filter_map(phase).collect() })
+        let (machine, ours) = (Machine::deserialize(&run).ok(), Machine::this());
+        let other_machine = match machine {
+            Some(machine) if machine == ours => None,
+            machine => {
+                Some(machine.map_or_else(|| "an unknown machine".to_owned(), |machine| machine.to_string()))
+            }
+        };
+        Ok(Stored { config, other_machine, costs, phases: phases.iter().filter_map(phase).collect() })
     }
 
     pub fn cost(&self, phase: &str) -> Option<SideCost> {

@@ -251,6 +251,12 @@ fn a_stored_run_is_a_baseline_for_the_same_workload() {
     assert!(error_of(read.rates("stat")).contains("the baseline has no 'stat'"));
     assert_eq!(read.cost("mkdir"), stored.phases[0].a_cost);
     assert!(read.cost("mkdir").is_some() && read.cost("stat").is_none());
+    assert_eq!(read.other_machine, None, "it is this one");
+    let mut elsewhere: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    elsewhere["cpu_count"] = 4096.into();
+    let read = Stored::parse(&elsewhere.to_string(), &same).expect("a baseline");
+    let said = read.other_machine.expect("it is another one");
+    assert!(said.contains(", 4096 CPUs"), "{said}");
     let other = options(&["--baseline", "x", "--procs", "4"]);
     assert_eq!(
         error_of(Stored::parse(&text, &other)),
