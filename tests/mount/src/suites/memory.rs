@@ -37,9 +37,11 @@ const STREAM_MIB: usize = 48;
 const ROWS_MIB: usize = 8;
 const _: () = assert!(ROWS_MIB * 4 < STREAM_MIB);
 const MIB: usize = 1 << 20;
-/// Rows that streams push out are read by every walk, what servers read now and then for other reasons (a checkpoint, a session) by some: the
-/// least of so many walks counts.
-const ATTEMPT_COUNT: usize = 4;
+/// What servers read now and then for other reasons (a checkpoint, a session) is in few walks: most of so many count, and those that are
+/// compared with are the best of as many.
+const WALK_COUNT: usize = 5;
+/// More than half of them.
+const MOST_COUNT: usize = WALK_COUNT / 2 + 1;
 /// A checkpoint begins after 64 MiB at the latest.
 const LOGGED_BYTES: usize = 60_000;
 const LOGGED_COUNT: usize = 2 * 80 * MIB / LOGGED_BYTES;
@@ -132,10 +134,13 @@ fn beside_streams(context: &Context) -> Result<()> {
     let first = reads_of_cold_walk(&cluster, "first")?;
     expect(first > 0, "after a restart nothing is in memory: the counter is not of the base")?;
     let (stop, passes) = (Stop::default(), AtomicU64::new(0));
-    let (idle, beside) = std::thread::scope(|scope| -> Result<(u64, u64)> {
-        let idle = reads_of_cold_walk(&cluster, "idle")?;
+    let walks = |name: &str| -> Result<Vec<u64>> {
+        (0..WALK_COUNT).map(|number| reads_of_cold_walk(&cluster, &format!("{name}{number}"))).collect()
+    };
+    let (idle, beside) = std::thread::scope(|scope| -> Result<(Vec<u64>, Vec<u64>)> {
+        let idle = walks("idle")?;
         let reader = scope.spawn(|| stream(&file, &stop, &passes));
-        let measured = (|| -> Result<u64> {
+        let measured = (|| -> Result<Vec<u64>> {
             let has_read = |more: u64| {
                 let from = passes.load(Ordering::SeqCst);
                 wait_until(Duration::from_secs(60), "the file is read again", || {
@@ -145,23 +150,24 @@ fn beside_streams(context: &Context) -> Result<()> {
             };
             // What OSTs need to know of their objects comes with the first pass.
             has_read(1)?;
-            let mut beside = u64::MAX;
-            for number in 0..ATTEMPT_COUNT {
-                beside = beside.min(reads_of_cold_walk(&cluster, &format!("beside{number}"))?);
+            let beside = (0..WALK_COUNT).map(|number| {
+                let reads = reads_of_cold_walk(&cluster, &format!("beside{number}"))?;
                 has_read(1)?;
-                if beside <= idle {
-                    break;
-                }
-            }
-            Ok(beside)
+                Ok(reads)
+            });
+            beside.collect()
         })();
         stop.now();
         reader.join().map_err(|_| anyhow!("the reader panicked"))?.context("the stream")?;
         Ok((idle, measured?))
     })?;
-    note(&format!("reads of the base: {first} after a restart, {idle} idle, {beside} beside a stream"));
-    expect(beside <= idle, &format!("{beside} reads of the base beside a stream, {idle} when idle"))?;
-    expect(idle < first, &format!("{idle} reads of the base for what was read before with {first}"))?;
+    note(&format!("reads of the base: {first} after a restart, {idle:?} idle, {beside:?} beside a stream"));
+    let least = idle.iter().copied().min().context("idle walks")?;
+    expect(
+        beside.iter().filter(|reads| **reads <= least).count() >= MOST_COUNT,
+        &format!("{beside:?} reads of the base beside a stream, {idle:?} when idle"),
+    )?;
+    expect(least < first, &format!("{least} reads of the base for what was read before with {first}"))?;
     cluster.down().map(drop)
 }
 
@@ -172,25 +178,18 @@ fn bench_beside(context: &Context) -> Result<()> {
     cluster.up()?;
     let other = cluster.mount_again("other")?;
     let (mount, other) = (cluster.mount.to_string_lossy(), other.to_string_lossy());
-    let sizes = ["--files", "600", "--dirs", "30", "--bytes", "0", "-n", "1"];
+    // Medians: a walk that servers read something beside for other reasons is one round.
+    let rounds = WALK_COUNT.to_string();
+    let sizes = ["--files", "600", "--dirs", "30", "--bytes", "0", "-n", &rounds];
     let streams = ["--beside-mib", "16", "--beside-procs", "2", "--beside-dir", &other];
     let command = [&["bench", "tree", &mount, "--json"], &sizes[..], &streams[..]].concat();
     let median = |figure: &Value, name: &str| {
         figure.pointer(&format!("/shares/{name}/median")).and_then(Value::as_f64)
     };
-    let figures = || -> Result<Vec<Value>> {
-        let report: Value = serde_json::from_str(&cluster.sheen(&command)?)?;
-        let figures = report.get("figures").and_then(Value::as_array).context("figures")?.clone();
-        expect_eq(figures.len(), 4, "two walks, idle and beside streams")?;
-        Ok(figures)
-    };
+    let report: Value = serde_json::from_str(&cluster.sheen(&command)?)?;
+    let found = report.get("figures").and_then(Value::as_array).context("figures")?;
+    expect_eq(found.len(), 4, "two walks, idle and beside streams")?;
     let reads_no_more = |pair: &[Value]| matches!(pair, [idle, beside] if median(beside, "base_reads") <= median(idle, "base_reads"));
-    let mut found = figures()?;
-    for _ in 1..ATTEMPT_COUNT {
-        if !found.chunks(2).all(reads_no_more) {
-            found = figures()?;
-        }
-    }
     for pair in found.chunks(2) {
         let [idle, beside] = pair else { continue };
         for name in ["tool_cpu_percent", "client_cpu_percent", "server_cpu_percent", "base_reads"] {
@@ -220,7 +219,7 @@ fn no_growth(context: &Context) -> Result<()> {
     let mut grown = growth(&processes, &tree, time / 5, time)?;
     if !grown.is_empty() {
         // An allocator may come late to all that it ever takes; a leak does not end.
-        note("once more, from here");
+        note(&format!("once more, from here: grown {}", grown.join(", ")));
         grown = growth(&processes, &tree, Duration::ZERO, time)?;
     }
     expect(grown.is_empty(), &format!("grown: {}", grown.join(", ")))?;

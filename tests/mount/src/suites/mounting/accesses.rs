@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::{LIMIT, start, stop};
-use crate::case::{Context, expect, expect_eq, wait_until, write};
+use crate::case::{Context, expect, expect_eq, note, wait_until, write};
 use crate::cluster::Cluster;
 use crate::sys::{MapKind, Mapping};
 
@@ -20,8 +20,9 @@ const MAPPED_BYTES: usize = 4096;
 /// A close of what was only read is told within a second: by then it would have been seen.
 const TOLD: Duration = Duration::from_secs(2);
 const USE_COUNT: u64 = 10;
-/// Whoever else drops caches on this machine costs a mount requests; nobody does so all the time.
-const ATTEMPT_COUNT: u32 = 5;
+/// Whoever else drops caches on this machine costs a mount requests; nobody does so all the time: this many of the attempts have none, before
+/// as many have some.
+const MOST_COUNT: usize = 2;
 
 /// Mounts by their rule, and one that looks on.
 struct Bed {
@@ -177,14 +178,19 @@ impl Bed {
     /// Uses cost their opens and closes, and nothing else.
     fn check_cost(&self, point: &Path) -> Result<()> {
         let is_own = |kind: &String| kind == "mds_open" || kind == "mds_close";
-        let mut cost = self.cost(point)?;
-        for _ in 1..ATTEMPT_COUNT {
-            if cost.keys().all(is_own) {
-                break;
-            }
-            cost = self.cost(point)?;
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        while own.len() < MOST_COUNT && others.len() < MOST_COUNT {
+            let cost = self.cost(point)?;
+            if cost.keys().all(is_own) { own.push(cost) } else { others.push(cost) }
         }
-        expect(cost.keys().all(is_own), &format!("requests beside opens and closes: {cost:?}"))?;
+        if !others.is_empty() {
+            note(&format!("{}: requests beside opens and closes: {others:?}", point.display()));
+        }
+        expect(others.len() < MOST_COUNT, &format!("requests beside opens and closes: {others:?}"))?;
+        own.iter().try_for_each(|cost| Bed::check_own(point, cost))
+    }
+
+    fn check_own(point: &Path, cost: &BTreeMap<String, u64>) -> Result<()> {
         let of = |kind: &str| cost.get(kind).copied().unwrap_or_default();
         expect_eq(of("mds_open"), 3 * USE_COUNT, &format!("opens of {}", point.display()))?;
         // How many closes go together depends on how quick the machine is.
