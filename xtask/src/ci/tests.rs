@@ -69,6 +69,14 @@ fn nodes_boot_for_cases_that_exist() {
     assert!(plan::BOOTED.iter().all(|name| command.get_args().any(|word| word == *name)), "{command:?}");
 }
 
+/// A name that no test has would pass.
+#[test]
+fn the_planted_mistake_has_its_test() {
+    let (module, name) = plan::PLANTED_TEST.split_once("::").unwrap();
+    let path = crate::workspace::root().unwrap().join(format!("crates/mds/tests/it/{module}.rs"));
+    assert!(fs::read_to_string(path).unwrap().contains(&format!("fn {name}(")));
+}
+
 #[test]
 fn a_step_that_hangs_fails_at_its_limit() {
     let directory = std::env::temp_dir().join(format!("sheen-xtask-{}", std::process::id()));

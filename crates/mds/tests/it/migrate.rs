@@ -3,8 +3,9 @@
 use crate::cross::mkdir_on;
 use crate::cross_random::{Beside, agree_with_a_model, leave_a_consistent_tree};
 use crate::harness::{ROOT, World, entry_of, fid_of, migrate, new, rename, user};
-use base::{Attr, Fid, FileType, Status, Version};
+use base::{Attr, Fid, FileType, Status, TargetId, Version};
 use mds::rows;
+use rpc::Ticket;
 use store::MetaStore;
 use wire::lock::LockWant;
 use wire::mdt::{DirStriping, NewNode};
@@ -309,21 +310,40 @@ fn a_file_that_is_opened_meanwhile_stays() {
     world.check_consistent();
 }
 
+/// Somebody looks at a file that has moved to MDT0001 before its objects have come with it, after these MDTs have been restarted.
+/// -> its FIDs, and who is told what he sees.
+fn look_before_adoption(world: &mut World, victims: &[u16]) -> (Fid, Fid, (TargetId, Ticket)) {
+    let file = known_file(world, Fid::ROOT, "f");
+    world.adopts_nothing = true;
+    let to = moved_unseen(world, file);
+    for victim in victims {
+        world.crash(*victim, 0);
+        world.pass_seconds(70);
+    }
+    let of = world.start(1, 1, MdtRequest::Getattr { fid: to, want: LockWant::default() });
+    world.pass_seconds(10);
+    (file, to, of)
+}
+
+/// The mistake is one of the whole process: this runs alone, as `cargo xtask ci --only planted` does. Random seeds show it too seldom.
+#[cfg(feature = "planted-faults")]
+#[test]
+#[ignore = "it plants a mistake in the whole process"]
+fn a_file_that_is_shown_before_its_objects_are_adopted_is_found() {
+    use base::fault::{Fault, plant};
+    plant(Some(Fault::AdoptionNotAwaited));
+    let mut world = World::new(2, 2);
+    let (_, _, of) = look_before_adoption(&mut world, &[]);
+    plant(None);
+    assert!(world.result(1, of).is_some_and(|result| result.is_ok()), "whoever looks does not wait");
+}
+
 /// Nobody gets to see the file before its objects have its FID, and no restart of any MDT changes that.
 #[test]
 fn a_file_is_seen_when_its_objects_are_adopted_and_not_before() {
     for victims in [&[][..], &[0], &[1], &[0, 1]] {
         let mut world = World::new(2, 2);
-        let file = known_file(&mut world, Fid::ROOT, "f");
-        world.adopts_nothing = true;
-        let to = moved_unseen(&mut world, file);
-        for victim in victims {
-            world.crash(*victim, 0);
-            world.pass_seconds(70);
-        }
-        let look = MdtRequest::Getattr { fid: to, want: LockWant::default() };
-        let of = world.start(1, 1, look);
-        world.pass_seconds(10);
+        let (file, to, of) = look_before_adoption(&mut world, victims);
         assert_eq!(world.result(1, of), None, "{victims:?}");
         assert!(world.adopted.is_empty());
         assert!(!world.servers[1].mds.is_quiet());
