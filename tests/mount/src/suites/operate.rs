@@ -326,6 +326,7 @@ fn ab(context: &Context) -> Result<()> {
         expect_eq(said.errors.contains("slower by more than 10 %"), status == 1, &said.all())?;
         expect(said.output.contains("95 % interval"), "the table is printed all the same")?;
     }
+    listed_by_new_clients(&cluster, &source, &transport)?;
     let refused = |more: &[&str], words: &str| -> Result<()> {
         let said = cluster.try_sheen(&[&usual, more].concat(), HEALTH_LIMIT)?;
         expect_eq(said.end.status_code(), Some(1), &said.all())?;
@@ -339,6 +340,30 @@ fn ab(context: &Context) -> Result<()> {
     expect(!said.is_success() && said.errors.lines().count() == 1, &said.all())?;
     expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
     expect_eq(cluster.mounts()?.len(), 1, "mounts that are left")
+}
+
+/// What is listed cold was made through another mount: a new client asks for parts of the listing, and for nothing of single files that
+/// it would have known.
+fn listed_by_new_clients(cluster: &Cluster, source: &str, config: &str) -> Result<()> {
+    const FILE_COUNT: f64 = 2000.0;
+    const REQUESTS_MAX: f64 = 8.0;
+    let files = FILE_COUNT.to_string();
+    let mut command =
+        vec!["bench", "ab", source, "--workload", "ls", "--only", "ls -l cold", "--files", &files];
+    command.extend(["-n", "5", "--a", config, "--b", config, "--json"]);
+    let text = cluster.sheen(&command)?;
+    let report: Value = serde_json::from_str(&text).with_context(|| format!("it says {text}"))?;
+    for side in ["a_cost", "b_cost"] {
+        let samples = report["phases"][0][side]["rpcs_per_operation"]["samples"].as_array();
+        let samples = samples.context("requests")?.iter().filter_map(Value::as_f64);
+        let counts: Vec<f64> = samples.map(|each| (each * FILE_COUNT).round()).collect();
+        expect_eq(counts.len(), 5, "rounds")?;
+        expect(
+            counts.iter().all(|count| (1.0..=REQUESTS_MAX).contains(count)),
+            &format!("requests for each listing: {counts:?}"),
+        )?;
+    }
+    Ok(())
 }
 
 /// Whoever stops it in a round gets the parameters of servers back, and no mount stays: by Ctrl-C, by kill(1), and when the terminal goes.
