@@ -9,6 +9,7 @@ use crate::cluster;
 use crate::others;
 use crate::say;
 use crate::target_dir::{self, TargetDir};
+use crate::up;
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
 use fsck::{Finding, Kind, Repair, Report};
@@ -130,8 +131,9 @@ fn lock(directories: &[PathBuf]) -> Result<System> {
                     continue;
                 }
                 Some(DirectoryError::Running { .. }) => {
-                    return Err(error)
-                        .context("a file system is checked when nobody serves it; `sheen down` first");
+                    return Err(error).with_context(|| {
+                        format!("a file system is checked when nobody serves it; {} first", how_to_end(path))
+                    });
                 }
                 _ => return Err(error),
             },
@@ -156,6 +158,16 @@ fn lock(directories: &[PathBuf]) -> Result<System> {
         bail!("there is no MDT and no OST among these; name all targets of a file system");
     }
     Ok(System { fsname, targets, nameless })
+}
+
+/// Who serves this target is told to end, and nobody else.
+fn how_to_end(path: &Path) -> String {
+    // As it is named: a target of a cluster may be a link to its disk.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match path.parent().filter(|dir| dir.join(cluster::FILE).is_file()) {
+        Some(dir) => format!("`{}`", up::down_command(dir)),
+        None => "end the process that serves it".to_owned(),
+    }
 }
 
 fn damaged_superblock(path: &Path, reason: &str) -> Finding {

@@ -78,7 +78,7 @@ impl Record {
     /// Writes down what this process serves; nothing where that is nothing, or cannot be written: it is not missed then.
     pub fn write(targets: Vec<TargetStatus>, cluster_dir: Option<&Path>) -> Option<Record> {
         let start = match cluster_dir {
-            Some(dir) => format!("sheen up --dir {}", quoted(&dir.to_string_lossy())),
+            Some(dir) => format!("sheen up --dir {}", quoted_path(dir)),
             None => command(std::env::args_os().skip(1)),
         };
         let written = control::make_run_dir().and_then(|dir| {
@@ -132,6 +132,11 @@ pub fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// A path as a word of a command that is shown.
+pub fn quoted_path(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
 }
 
 /// Servers that have died, with those of their targets that nobody serves now. `is_served`: whether a living process has the target of

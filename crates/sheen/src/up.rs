@@ -221,6 +221,11 @@ fn listen_host(arguments: &cli::Up, existing: Option<&Cluster>) -> Result<(Strin
     }
 }
 
+/// What stops this cluster, and no other one.
+pub fn down_command(dir: &Path) -> String {
+    format!("sheen down --dir {}", served::quoted_path(dir))
+}
+
 /// `--dir`, or where the data of this user live by default.
 pub fn data_dir(given: Option<&Path>) -> Result<PathBuf> {
     let dir = match given {
@@ -296,7 +301,7 @@ fn revise(mut cluster: Cluster, arguments: &cli::Up, dir: &Path, running: &[Proc
     if let Some(mount) = &arguments.mount {
         let mount = mount_table::resolve(mount)?;
         if mount != cluster.mount && !running.is_empty() {
-            bail!("the cluster is mounted on {}; `sheen down` first", cluster.mount.display());
+            bail!("the cluster is mounted on {}; `{}` first", cluster.mount.display(), down_command(dir));
         }
         cluster.mount = mount;
     }

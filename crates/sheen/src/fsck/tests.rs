@@ -353,7 +353,15 @@ fn what_is_not_one_whole_file_system_is_refused_in_one_line() {
         error
     };
     let error = refused(&|_| ());
-    assert!(error.contains("sheen down") && error.contains("already running as pid"), "{error}");
+    assert!(error.contains("end the process that serves it"), "{error}");
+    assert!(!error.contains("sheen down") && error.contains("already running as pid"), "{error}");
+    // Without its directory the command would stop the cluster that is this user's by default.
+    let spaced = little.dir.path().join("a b");
+    std::os::unix::fs::symlink(little.dir.path(), &spaced).unwrap();
+    fs::write(spaced.join(cluster::FILE), "").unwrap();
+    let error = refused(&|arguments| arguments.dirs = vec![spaced.join(TargetId::ost(0).to_string())]);
+    assert!(error.contains(&format!("`sheen down --dir '{}'` first", spaced.display())), "{error}");
+    fs::remove_file(spaced.join(cluster::FILE)).unwrap();
     drop(held);
     let (mdt, ost) = (little.path(TargetId::mdt(0)), little.path(TargetId::ost(0)));
     let error = refused(&|arguments| arguments.dirs.push(ost.clone()));

@@ -160,6 +160,9 @@ fn what_differs_from_what_runs_is_refused() {
         assert!(line.contains(words[0]) && line.contains("sheen down --dir"), "{line}");
         assert!(revised(words, &[]).is_ok(), "{words:?}");
     }
+    let other = Line::parse_from(["up", "--mount", dir.path().to_str().unwrap()]).up;
+    let line = revise(cluster.clone(), &other, &data, &running).unwrap_err().to_string();
+    assert!(line.contains(&format!("`sheen down --dir {}` first", data.display())), "{line}");
     for words in [&["--listen", "127.0.0.1"][..], &["--transport", "auto"], &["--transport", "uring"], &[]] {
         assert!(revised(words, &running).is_ok(), "{words:?}");
     }
