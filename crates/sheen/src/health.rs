@@ -11,6 +11,7 @@ use crate::mount::unasked::{self, Unasked};
 use crate::mount_table::{self, Mounted};
 use crate::nid;
 use crate::say;
+use crate::served;
 use crate::sys;
 use clap::Args;
 pub use judge::{LOW_PERCENT, percent_left};
@@ -134,7 +135,7 @@ fn look(path: &Path) -> Report {
             Level::Red,
             "mount",
             format!("{} is on no SheenFS mount", path.display()),
-            format!("mount it: sheen mount NID:/FSNAME {}; see `sheen mounts`", path.display()),
+            format!("mount it: sheen mount NID:/FSNAME {}; see `sheen mounts`", served::quoted_path(path)),
         )),
     }
     let level = checks.iter().map(|check| check.level).max().unwrap_or(Level::Red);

@@ -13,6 +13,7 @@ use crate::ioctl::{self, Ask, TargetState, Tell};
 use crate::mount_table::Mounted;
 use crate::pools;
 use crate::say;
+use crate::served;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use base::{Fid, Layout, Pool, PoolName, TargetId, TargetKind};
@@ -561,7 +562,7 @@ fn check_pools(file: &File, path: &Path, hint: &LayoutHint) -> Result<()> {
     let place = place.filter(|place| !place.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for name in asked {
         match pools.iter().find(|pool| pool.name == *name) {
-            None => bail!("there is no pool {name}; see `lfs pool_list {}`", place.display()),
+            None => bail!("there is no pool {name}; see `lfs pool_list {}`", served::quoted_path(place)),
             Some(pool) if pool.osts.is_empty() => bail!("pool {name} has no OSTs; see `lctl pool_add`"),
             Some(_) => {}
         }
@@ -695,7 +696,7 @@ fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
             let pools = pools_of(&root, &mounted.path)?;
             let pool = pools.iter().find(|pool| pool.name.as_str() == name);
             let pool = pool.with_context(|| {
-                format!("there is no pool {name}; see `lfs pool_list {}`", mounted.path.display())
+                format!("there is no pool {name}; see `lfs pool_list {}`", served::quoted_path(&mounted.path))
             })?;
             let members: Vec<String> = pool.osts.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
             targets.retain(|target| members.contains(&target.name));

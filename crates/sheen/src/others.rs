@@ -75,7 +75,7 @@ fn check_server_is(path: &Path, user: u32) -> Result<()> {
         "{} belongs to user {owner}, whose server could not open what root's writes there: {} (or give it to root: chown -R root: {})",
         path.display(),
         server_command(&command, owner, group),
-        path.display()
+        served::quoted_path(path)
     )
 }
 
@@ -115,7 +115,7 @@ pub fn server_command(command: &str, owner: u32, group: u32) -> String {
     let run_dir = control::run_dir();
     let is_open = fs::metadata(&run_dir).is_ok_and(|dir| dir.gid() == group && dir.mode() & 0o020 != 0);
     let place = match is_open {
-        true => format!("env SHEEN_RUN={} ", served::quoted(&run_dir.to_string_lossy())),
+        true => format!("env SHEEN_RUN={} ", served::quoted_path(&run_dir)),
         false => String::new(),
     };
     format!("{} {place}{command}", becoming(owner, group))

@@ -142,7 +142,7 @@ fn check_port(arguments: &cli::Up, cluster: &Cluster) -> Result<()> {
 /// # Errors
 /// Something else is asked for than what runs.
 fn check_running(arguments: &cli::Up, cluster: &Cluster, dir: &Path, running: &[Process]) -> Result<()> {
-    let stop = || format!("`sheen down --dir {}` first", dir.display());
+    let stop = || format!("`{}` first", down_command(dir));
     if arguments.split && !cluster.is_split && !running.is_empty() {
         bail!("--split: the cluster runs in one process; {}", stop());
     }
@@ -181,9 +181,10 @@ fn choose_metrics(arguments: &cli::Up, dir: &Path, cluster: &mut Cluster, runnin
             None => String::new(),
         };
         bail!(
-            "--metrics {given}: the first server of {0} runs already, and serves metrics from its start on or not at all; \
-             `sheen down --dir {0}` first{beside}",
-            dir.display()
+            "--metrics {given}: the first server of {} runs already, and serves metrics from its start on or not at all; \
+             `{}` first{beside}",
+            dir.display(),
+            down_command(dir)
         );
     }
     cluster.metrics = wanted;
@@ -224,6 +225,11 @@ fn listen_host(arguments: &cli::Up, existing: Option<&Cluster>) -> Result<(Strin
 /// What stops this cluster, and no other one.
 pub fn down_command(dir: &Path) -> String {
     format!("sheen down --dir {}", served::quoted_path(dir))
+}
+
+/// The same where it is in use, or does not answer.
+pub fn forced_down_command(dir: &Path) -> String {
+    format!("sheen down --force --dir {}", served::quoted_path(dir))
 }
 
 /// `--dir`, or where the data of this user live by default.
@@ -533,7 +539,9 @@ fn check_has_root(dir: &Path, cluster: &Cluster, missing: &BTreeMap<usize, Strin
         |at: &usize| cluster.servers.get(*at).is_some_and(|server| server.targets.iter().any(is_root));
     let lost_root = missing.iter().find(|(at, _)| has_root(at)).map(|(_, why)| why);
     match root.and_then(|root| root.unserved.as_ref()).or(lost_root) {
-        Some(why) => bail!("{why}; the other targets are served: sheen status --dir {}", dir.display()),
+        Some(why) => {
+            bail!("{why}; the other targets are served: sheen status --dir {}", served::quoted_path(dir))
+        }
         None => Ok(()),
     }
 }
@@ -607,11 +615,7 @@ fn stop_fenced(dir: &Path) -> Result<()> {
         missing.iter().filter_map(|target| target.unserved.as_ref()).for_each(say::note);
         if let Some(target) = fenced.first() {
             stop(&process, Leave::Stop).with_context(|| {
-                format!(
-                    "{} is fenced; stop it first: sheen down --force --dir {}",
-                    target.name,
-                    dir.display()
-                )
+                format!("{} is fenced; stop it first: {}", target.name, forced_down_command(dir))
             })?;
         }
     }
@@ -708,8 +712,10 @@ fn start_mount(dir: &Path, cluster: &Cluster, lock: &File) -> Result<()> {
 
 fn six_lines(dir: &Path, cluster: &Cluster) -> String {
     let is_default = data_dir(None).is_ok_and(|default| default == dir);
-    let option = if is_default { String::new() } else { format!(" --dir {}", dir.display()) };
+    let option = if is_default { String::new() } else { format!(" --dir {}", served::quoted_path(dir)) };
     let (dir, mount) = (dir.display(), cluster.mount.display());
+    let (into, of) = (cluster.mount.join(""), &cluster.mount);
+    let (into, of) = (served::quoted_path(&into), served::quoted_path(of));
     let sheen = own_command(std::env::var_os("PATH").as_deref());
     format!(
         "data     {dir}\n\
@@ -717,7 +723,7 @@ fn six_lines(dir: &Path, cluster: &Cluster) -> String {
          health   {sheen} status{option}\n\
          stop     {sheen} down{option}\n\
          docs     docs/ in the source tree or in /usr/share/doc/sheen; {sheen} --help\n\
-         next     cp -a /usr/include {mount}/ && {sheen} lfs df -h {mount}\n"
+         next     cp -a /usr/include {into} && {sheen} lfs df -h {of}\n"
     )
 }
 

@@ -6,6 +6,7 @@ use crate::listen::HOW_TO_SERVE;
 use crate::mount::unasked::{self, Unasked};
 use crate::mount_table::Mounted;
 use crate::nid;
+use crate::served;
 use client::{ProbeStep, TargetProbe};
 use std::collections::BTreeSet;
 use std::io;
@@ -70,7 +71,8 @@ pub fn unasked(mounted: &Mounted, why: Unasked) -> Check {
         Unasked::Elsewhere => red(
             format!("{path} is mounted, and no process that can be asked here serves it"),
             format!(
-                "ask as the user who mounted it, with the same SHEEN_RUN; if its process is gone: umount -l {path}, and mount it again"
+                "ask as the user who mounted it, with the same SHEEN_RUN; if its process is gone: umount -l {}, and mount it again",
+                served::quoted_path(&mounted.path)
             ),
         ),
     }
@@ -78,7 +80,7 @@ pub fn unasked(mounted: &Mounted, why: Unasked) -> Check {
 
 /// Overlays over a mount whose names the kernel keeps.
 pub fn overlays(overlays: &[PathBuf], options: &[String], kernel_release: &str) -> Option<Check> {
-    let first = overlays.first()?.display();
+    let first = overlays.first()?;
     let is_old = version_of(kernel_release).is_some_and(|version| version < DROPS_ALL_NAMES);
     if is_old || options.iter().any(|word| word == "names=uncached") {
         return None;
@@ -90,8 +92,11 @@ pub fn overlays(overlays: &[PathBuf], options: &[String], kernel_release: &str) 
     Some(Check::bad(
         Level::Yellow,
         "overlay",
-        format!("{first}{others} is an overlay over this mount, and may say ESTALE for good"),
-        format!("mount with -o names=uncached; where it says ESTALE: mount -o remount {first}"),
+        format!("{}{others} is an overlay over this mount, and may say ESTALE for good", first.display()),
+        format!(
+            "mount with -o names=uncached; where it says ESTALE: mount -o remount {}",
+            served::quoted_path(first)
+        ),
     ))
 }
 

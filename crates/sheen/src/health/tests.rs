@@ -167,6 +167,13 @@ fn a_mount_whose_process_says_nothing_is_told_which_one_and_what_its_end_costs()
     assert_eq!(dead.todo.as_deref(), Some(todo));
     let elsewhere = judge::unasked(&mounted, Unasked::Elsewhere);
     assert!(elsewhere.found.ends_with("no process that can be asked here serves it"));
+    // `umount -l /m p` would unmount /m.
+    let line = b"40 1 0:50 / /m\\040p rw - fuse.sheen 10.0.0.1@tcp:/fs rw,user_id=0";
+    let mounted = mount_table::parse_line(line).expect("it is a line of the table");
+    for why in [Unasked::Stopped(50), Unasked::Dead, Unasked::Elsewhere] {
+        let todo = judge::unasked(&mounted, why).todo.unwrap_or_default();
+        assert!(todo.contains("umount -l '/m p', and mount it again"), "{todo}");
+    }
 }
 
 #[test]

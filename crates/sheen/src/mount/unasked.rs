@@ -5,6 +5,7 @@
 use crate::alive;
 use crate::control;
 use crate::mount_table::Mounted;
+use crate::served;
 use crate::sys;
 use std::fs::File;
 use std::path::Path;
@@ -48,14 +49,14 @@ pub fn look(run_dir: &Path, mounted: &Mounted) -> Unasked {
 pub fn end_of(path: &Path, pid: u32) -> String {
     format!(
         "end it, and what was written there and is not on the servers yet is lost: kill -KILL {pid}, umount -l {}, and mount it again",
-        path.display()
+        served::quoted_path(path)
     )
 }
 
 /// The same when its process has ended.
 pub fn fix_of_dead(mounted: &Mounted) -> String {
-    let path = mounted.path.display();
-    format!("umount -l {path}, and mount it again: sheen mount {} {path}", mounted.source)
+    let (path, source) = (served::quoted_path(&mounted.path), served::quoted(&mounted.source));
+    format!("umount -l {path}, and mount it again: sheen mount {source} {path}")
 }
 
 fn is_cut_off(path: &Path) -> bool {

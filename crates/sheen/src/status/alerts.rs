@@ -8,8 +8,9 @@ use crate::listen::HOW_TO_SERVE;
 use crate::metrics::Figures;
 use crate::mount::unasked::{self, Unasked};
 use crate::node;
-use crate::served::Gone;
+use crate::served::{self, Gone};
 use crate::targets::RESTORE;
+use crate::up;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -82,15 +83,22 @@ fn of_silent(pid: u32, heard: &Heard) -> Alert {
     Alert::new(text, format!("look at its log; wake it: kill -CONT {pid}; or {end}"))
 }
 
+/// Of a cluster of `up`.
+fn start(dir: &Path) -> String {
+    format!("start: sheen up --dir {}", served::quoted_path(dir))
+}
+
 /// What an operator does about a target whose device failed, or whose rows are damaged.
 fn of_fenced(target: &TargetStatus, cluster: Option<&Path>) -> Alert {
     if let Some(why) = &target.unserved {
         let text = format!("{} is not served: {why}", name_of(target));
         let fix = match cluster {
             Some(dir) => format!(
-                "stop: sheen down --force --dir {0}; look: sheen fsck {0}; if it is damaged, restore {1}; start: sheen up --dir {0}",
-                dir.display(),
-                target.dir.display()
+                "stop: {}; look: sheen fsck {}; if it is damaged, restore {}; {}",
+                up::forced_down_command(dir),
+                served::quoted_path(dir),
+                target.dir.display(),
+                start(dir)
             ),
             None => format!("process {}: {RESTORE}", target.pid),
         };
@@ -102,10 +110,9 @@ fn of_fenced(target: &TargetStatus, cluster: Option<&Path>) -> Alert {
         target.dir.display()
     );
     let fix = match cluster {
-        Some(dir) => format!(
-            "stop: sheen down --force --dir {0}; bring the storage back; start: sheen up --dir {0}",
-            dir.display()
-        ),
+        Some(dir) => {
+            format!("stop: {}; bring the storage back; {}", up::forced_down_command(dir), start(dir))
+        }
         None => format!("end process {}, bring the storage back, and serve it again", target.pid),
     };
     Alert::new(text, fix)
@@ -125,7 +132,7 @@ fn of_gone(gone: &Gone) -> Alert {
     let fix = format!(
         "mount it, then start: {}; or, if they were removed for good: rm {}",
         gone.start,
-        gone.record.display()
+        served::quoted_path(&gone.record)
     );
     Alert::new(text, fix)
 }
@@ -135,12 +142,7 @@ fn of_down(report: &Report) -> Option<Alert> {
     let names: Vec<String> = down.map(Target::name).collect();
     let dir = report.dir.as_deref()?;
     let verb = if names.len() == 1 { "is" } else { "are" };
-    let alert = || {
-        Alert::new(
-            format!("{} {verb} down", listed(&names)),
-            format!("start: sheen up --dir {}", dir.display()),
-        )
-    };
+    let alert = || Alert::new(format!("{} {verb} down", listed(&names)), start(dir));
     (!names.is_empty()).then(alert)
 }
 
@@ -161,7 +163,7 @@ pub fn of_recovery(target: &TargetStatus) -> Option<Alert> {
 /// Who has not been heard by the management server since it began, each with what it knows of why.
 fn of_waiting(report: &Report, heard: &Heard) -> Vec<Alert> {
     let fix = match &report.dir {
-        Some(dir) => format!("start: sheen up --dir {}", dir.display()),
+        Some(dir) => start(dir),
         None => node::awaited_fix(),
     };
     let waiting = heard.processes.iter().filter_map(|process| {
@@ -189,7 +191,7 @@ fn of_management(report: &Report, heard: &Heard) -> Option<Alert> {
         listed(&pids)
     );
     let fix = match &report.dir {
-        Some(dir) => format!("start: sheen up --dir {}", dir.display()),
+        Some(dir) => start(dir),
         None => format!("start it on its machine: sheen up, {HOW_TO_SERVE}"),
     };
     (!pids.is_empty()).then(|| Alert::new(text, fix))
@@ -276,8 +278,9 @@ fn of_overdue(report: &Report) -> Vec<Alert> {
     });
     let fix = |path: &str| {
         format!(
-            "look: sheen health {path}; on its server: sheen status (is its process stopped? does its device stand still?); else look at \
-             the network between"
+            "look: sheen health {}; on its server: sheen status (is its process stopped? does its device stand still?); else look at \
+             the network between",
+            served::quoted(path)
         )
     };
     let alert = |group: Group| {
@@ -326,7 +329,10 @@ fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
         }
     }
     let fix = |mount: &str| {
-        format!("look which and why: sheen health {mount}; start on their servers: {HOW_TO_SERVE}")
+        format!(
+            "look which and why: sheen health {}; start on their servers: {HOW_TO_SERVE}",
+            served::quoted(mount)
+        )
     };
     let groups = grouped(without.into_iter()).into_iter();
     groups.map(|group| group.alert("has no session with", "have no session with", fix)).collect()

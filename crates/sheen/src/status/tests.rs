@@ -382,6 +382,31 @@ fn a_damaged_target_is_named_once_with_what_is_wrong_and_what_to_do() {
     }
 }
 
+#[test]
+fn commands_that_are_shown_have_a_path_for_one_word() {
+    let mgs = MgsStatus {
+        nids: vec!["10.0.0.1@tcp".to_owned()],
+        is_heard: false,
+        is_awaited: false,
+        unreached: Vec::new(),
+    };
+    let mount = MountStatus { path: "/m p".into(), ..mount() };
+    let process = Process { mgs: Some(mgs), mounts: vec![mount.clone()], ..Process::default() };
+    let figures: &[(&str, &[&str], f64)] = &[("sheen_mount_session", &["fs", "/m p", "fs-OST0009"], 0.0)];
+    let damaged = TargetStatus { unserved: Some("damaged".to_owned()), ..target("OST0002", "failed", 7) };
+    let targets = vec![target("OST0000", "failed", 7), damaged, target("OST0001", "down", 0)];
+    let heard = heard(process, figures);
+    let mut report = Report::new(targets, vec![mount]);
+    report.dir = Some("/d d".into());
+    report.alerts = alerts::of(&report, &heard);
+    assert_eq!(report.alerts.len(), 5, "{:#?}", report.alerts);
+    for word in ["--dir ", "fsck ", "health "] {
+        for alert in &report.alerts {
+            assert!(alert.fix.split(word).skip(1).all(|rest| rest.starts_with('\'')), "{}", alert.fix);
+        }
+    }
+}
+
 /// The first free port is taken at the next start, whoever had it before.
 #[test]
 fn a_mount_of_another_cluster_at_the_same_address_is_not_shown() {

@@ -1,5 +1,6 @@
 //! What keeps a target from being served although its process has it.
 
+use crate::served;
 use base::{Endpoint, Start, TargetId};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -43,16 +44,17 @@ impl Barrier {
 
 /// What an operator is to do about an older copy of a target.
 fn outdated(id: TargetId, path: &Path, by: Endpoint, known: Start) -> String {
-    let path = path.display();
+    let shown = path.display();
     let by = match by {
         Endpoint::Target(TargetId::MGT) => "the management server".to_owned(),
         Endpoint::Target(target) => target.to_string(),
         Endpoint::Client(client) => format!("the client {client}"),
     };
     format!(
-        "{id} in {path} is an older copy: {by} knows {known}, which is none of this one's; nothing is served from it: end this server, and, unless \
+        "{id} in {shown} is an older copy: {by} knows {known}, which is none of this one's; nothing is served from it: end this server, and, unless \
          another one has taken the target over, put the newest copy back and serve that; if this one is the newest that is left, say so with \
-         `sheen restored --over {} {path}`",
-        known.epoch
+         `sheen restored --over {} {}`",
+        known.epoch,
+        served::quoted_path(path)
     )
 }

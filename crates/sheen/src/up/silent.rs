@@ -59,8 +59,8 @@ pub fn check_are_asked(dir: &Path, cluster: Option<&Cluster>) -> Result<()> {
             bail!(
                 "process {pid}, a server of this cluster, has its control socket in {}, and nothing was ended: SHEEN_RUN={} sheen down --dir {}",
                 run_dir.display(),
-                served::quoted(&run_dir.to_string_lossy()),
-                served::quoted(&dir.to_string_lossy())
+                served::quoted_path(&run_dir),
+                served::quoted_path(dir)
             );
         }
     }
@@ -94,8 +94,8 @@ pub fn all_answering(dir: &Path, cluster: Option<&Cluster>) -> Result<Vec<Proces
     let what = if sys::is_stopped(*pid) { "is stopped" } else { "lives and says nothing" };
     bail!(
         "process {pid}, a server of this cluster, {what}, and no server was ended: let it go on (kill -CONT {pid}), or kill it with all that \
-         is left: sheen down --force --dir {}",
-        dir.display()
+         is left: {}",
+        super::forced_down_command(dir)
     )
 }
 

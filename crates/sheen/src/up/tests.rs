@@ -43,6 +43,29 @@ fn who_has_no_sheen_on_his_path_is_told_commands_that_work() {
     assert_eq!(own_command(None), served::quoted(own.to_str().unwrap()));
 }
 
+/// `cp -a /usr/include /a b/` would copy `/a` too, into another directory.
+#[test]
+fn commands_that_are_shown_have_a_path_for_one_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mount, data) = (dir.path().join("m p"), dir.path().join("it's data"));
+    fs::create_dir(&mount).unwrap();
+    let up = Line::parse_from(["up", "--mount", mount.to_str().unwrap()]).up;
+    let cluster = design(&up, &data).unwrap();
+    let shown = six_lines(&data, &cluster);
+    let words_of = |name: &str| {
+        let line = shown.lines().find_map(|line| line.strip_prefix(name)).unwrap().replace("&&", "");
+        let split = format!("printf '%s\\n' {line}");
+        let split = std::process::Command::new("sh").args(["-c", &split]).output().unwrap();
+        String::from_utf8(split.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (data, mount) = (data.to_str().unwrap(), mount.to_str().unwrap());
+    assert_eq!(words_of("health ")[1..], ["status", "--dir", data]);
+    assert_eq!(words_of("stop ")[1..], ["down", "--dir", data]);
+    let next = words_of("next ");
+    assert_eq!(next[..4], ["cp", "-a", "/usr/include", &format!("{mount}/")]);
+    assert_eq!(next[5..], ["lfs", "df", "-h", mount]);
+}
+
 /// Its disk is not mounted, mostly: an empty target in its place would hide that.
 #[test]
 fn a_target_that_was_there_is_not_made_anew() {
