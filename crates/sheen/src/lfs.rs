@@ -590,7 +590,7 @@ fn pool_list(place: &Path) -> Result<()> {
 }
 
 /// The file system of a mount's source, `NID:/FSNAME/DIRECTORY`.
-fn fsname_of(source: &str) -> &str {
+pub fn fsname_of(source: &str) -> &str {
     let path = source.rsplit_once(":/").map_or("sheen", |(_, path)| path);
     path.split('/').next().unwrap_or(path)
 }

@@ -7,6 +7,7 @@ mod text;
 use crate::cli;
 use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
 use crate::lfs;
+use crate::mount::unasked::{self, Unasked};
 use crate::mount_table::{self, Mounted};
 use crate::sys;
 use crate::up;
@@ -80,31 +81,60 @@ fn flatten(processes: &[Process]) -> (Vec<TargetStatus>, Vec<MountStatus>) {
     (targets, mounts.filter(|mount| !mount.is_detached).collect())
 }
 
+/// All that this machine has mounted: first what processes tell, then what only the kernel does.
+///
 /// # Errors
-/// Nothing is heard but that there are processes of other users.
+/// Nothing is mounted here, and there are processes of other users.
 pub fn mounts(arguments: &cli::Output) -> Result<()> {
     let processes = control::processes();
-    if processes.is_empty() {
+    let unasked = unasked::all(&processes);
+    if processes.is_empty() && unasked.is_empty() {
         control::check_others()?;
     }
-    let (_, mounts) = flatten(&processes);
+    let (_, mut mounts) = flatten(&processes);
     if arguments.json {
+        mounts.extend(unasked.iter().map(|(mounted, why)| status_of_unasked(mounted, *why)));
         println!("{}", serde_json::to_string(&mounts)?);
         return Ok(());
     }
-    for mount in mounts {
-        let mounted = mount_table::mounted_on(&mount.path);
-        let mut options = mounted.map(|mounted| mounted.flags()).unwrap_or_default();
-        options.extend(mount.options);
-        println!(
-            "{} on {} type fuse.sheen ({}) pid {}",
-            mount.source,
-            mount.path.display(),
-            options.join(","),
-            mount.pid
-        );
-    }
+    mounts.iter().for_each(|mount| println!("{}", line_of_mount(mount)));
+    unasked.iter().for_each(|(mounted, why)| println!("{}", line_of_unasked(mounted, *why)));
     Ok(())
+}
+
+fn line_of_mount(mount: &MountStatus) -> String {
+    let mounted = mount_table::mounted_on(&mount.path);
+    let mut options = mounted.map(|mounted| mounted.flags()).unwrap_or_default();
+    options.extend(mount.options.iter().cloned());
+    let (path, options) = (mount.path.display(), options.join(","));
+    format!("{} on {path} type fuse.sheen ({options}) pid {}", mount.source, mount.pid)
+}
+
+/// Its own options are not known.
+fn line_of_unasked(mounted: &Mounted, why: Unasked) -> String {
+    let process = match why {
+        Unasked::Stopped(pid) | Unasked::Silent(pid) => format!(" pid {pid}, which does not answer"),
+        Unasked::Dead => ", whose process has ended".to_owned(),
+        Unasked::Elsewhere => ", whose process cannot be asked here".to_owned(),
+    };
+    let (path, options) = (mounted.path.display(), mounted.flags().join(","));
+    format!("{} on {path} type fuse.sheen ({options}){process}", mounted.source)
+}
+
+fn status_of_unasked(mounted: &Mounted, why: Unasked) -> MountStatus {
+    MountStatus {
+        path: mounted.path.clone(),
+        fsname: lfs::fsname_of(&mounted.source).to_owned(),
+        source: mounted.source.clone(),
+        mgs_nids: Vec::new(),
+        transport: String::new(),
+        device: mounted.device.clone(),
+        is_detached: false,
+        options: Vec::new(),
+        options_at_start: Vec::new(),
+        unheard: Vec::new(),
+        pid: why.pid().unwrap_or_default(),
+    }
 }
 
 /// Makes everything durable that was done through the mount that holds `path`. Any user in any container may.

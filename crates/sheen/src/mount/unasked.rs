@@ -3,8 +3,8 @@
 //! Only a mount whose process is known to have ended is touched: any other one may keep whoever looks at it.
 
 use crate::alive;
-use crate::control;
-use crate::mount_table::Mounted;
+use crate::control::{self, Process};
+use crate::mount_table::{self, Mounted};
 use crate::served;
 use crate::sys;
 use std::fs::File;
@@ -30,6 +30,17 @@ impl Unasked {
             Unasked::Dead | Unasked::Elsewhere => None,
         }
     }
+}
+
+/// Mounts of ours that this machine has, and none of these processes has told of.
+pub fn all(told: &[Process]) -> Vec<(Mounted, Unasked)> {
+    let is_told = |mounted: &Mounted| told.iter().any(|process| process.has_mounted(mounted));
+    let unasked = mount_table::all_sheen().into_iter().filter(|mounted| !is_told(mounted));
+    let look = |mounted: Mounted| {
+        let why = look(&control::run_dir(), &mounted);
+        (mounted, why)
+    };
+    unasked.map(look).collect()
 }
 
 /// Of a mount that no process has told of whose socket is in this directory.

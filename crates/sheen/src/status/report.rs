@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
 use crate::metrics::{Figures, figures_of};
 use crate::mount::unasked::{self, Unasked};
-use crate::mount_table::{self, Mounted};
+use crate::mount_table::Mounted;
 use crate::nid;
 use crate::say;
 use crate::served::{self, Gone};
@@ -79,13 +79,7 @@ impl Heard {
         let gone = served::gone(|dir| {
             is_served(dir) || silent.iter().any(|pid| control::was_started_with(*pid, dir))
         });
-        let is_told = |mounted: &Mounted| processes.iter().any(|process| process.has_mounted(mounted));
-        let unasked = mount_table::all_sheen().into_iter().filter(|mounted| !is_told(mounted));
-        let look = |mounted: Mounted| {
-            let why = unasked::look(&control::run_dir(), &mounted);
-            (mounted, why)
-        };
-        let unasked = unasked.map(look).collect();
+        let unasked = unasked::all(&processes);
         Heard { processes, silent, silent_targets, gone, unasked, figures }
     }
 

@@ -1,6 +1,6 @@
 use super::alerts;
 use super::report::{Heard, Report, of_cluster};
-use super::{REFUSED, text};
+use super::{REFUSED, line_of_unasked, status_of_unasked, text};
 use crate::cluster::{Cluster, Shape};
 use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell, Unheard};
 use crate::metrics::{Sample, figures_of};
@@ -283,6 +283,22 @@ fn a_break_between_two_servers_is_told_when_it_lasts() {
 fn mounted(path: &str) -> Mounted {
     let line = format!("40 1 0:50 / {path} rw - fuse.sheen 10.0.0.1@tcp:/fs rw,user_id=0");
     mount_table::parse_line(line.as_bytes()).expect("it is a line of the table")
+}
+
+/// Who looks for a mount of another user, or for one that has died, sees it, as in the kernel's table.
+#[test]
+fn mounts_that_no_process_tells_of_are_listed_too() {
+    let mounted = mounted("/mnt");
+    for (why, process, pid) in [
+        (Unasked::Stopped(99), " pid 99, which does not answer", 99),
+        (Unasked::Dead, ", whose process has ended", 0),
+        (Unasked::Elsewhere, ", whose process cannot be asked here", 0),
+    ] {
+        let line = line_of_unasked(&mounted, why);
+        assert_eq!(line, format!("10.0.0.1@tcp:/fs on /mnt type fuse.sheen (rw){process}"));
+        let status = status_of_unasked(&mounted, why);
+        assert_eq!((status.fsname.as_str(), status.pid), ("fs", pid));
+    }
 }
 
 #[test]

@@ -758,10 +758,13 @@ fn knows_mount(cluster: &Cluster, point: &str) -> Result<()> {
         shown.lines().find(|line| line.contains(&format!(" on {point} "))).context("the mount is shown")?;
     let pid: i32 = pid.rsplit(' ').next().context("its process")?.parse()?;
     sys::kill(pid, libc::SIGSTOP)?;
-    let status = cluster.sheen(&["status"]);
+    let (status, listed) = (cluster.sheen(&["status"]), cluster.sheen(&["mounts"]));
     sys::kill(pid, libc::SIGCONT)?;
-    let status = status?;
-    expect(status.contains(&format!("process {pid} ({point}) does not answer")), &status)
+    let (status, listed) = (status?, listed?);
+    expect(status.contains(&format!("process {pid} ({point}) does not answer")), &status)?;
+    let is_listed =
+        |line: &str| line.contains(&format!(" on {point} ")) && line.contains(&format!("pid {pid},"));
+    expect(listed.lines().any(is_listed), &format!("`sheen mounts` names it too:\n{listed}"))
 }
 
 fn names_of(path: &Path) -> io::Result<usize> {
