@@ -142,6 +142,25 @@ fn what_is_not_here_answers() {
     assert!(checked_count > 30, "{checked_count} commands were found");
 }
 
+/// So is who brings a line of /etc/fstab along.
+#[test]
+fn mount_options_that_are_not_here_answer() {
+    let document = include_str!("../../../../docs/operating/dictionary.md");
+    let said = |word: &str| Choices::parse(&[word.to_owned()], None).err().map(|error| error.to_string());
+    let mut checked_count = 0;
+    for (_, cells) in rows(document).into_iter().filter(|(heading, _)| *heading == "Mount options") {
+        for word in quoted(cells[0]).into_iter().filter(|_| cells[1] == ABSENT) {
+            checked_count += 1;
+            let said = said(word).unwrap_or_default();
+            let wanted = format!("the mount option '{word}' of Lustre is not here: ");
+            assert!(said.starts_with(&wanted), "{word}: {said}");
+        }
+    }
+    assert!(checked_count > 20, "{checked_count} options were found");
+    assert!(said("nolock").is_some_and(|line| !line.contains("noflock")), "that is something else");
+    assert!(said("exclude=OST0000").is_some_and(|line| line.contains("osc.*OSTnnnn*.active=0")));
+}
+
 /// The canary: the test sees what is wrong.
 #[test]
 fn words_that_are_not_here_are_seen() {

@@ -1,6 +1,7 @@
 //! The options of a mount: what `-o` may say, what it means, and how it is shown.
 
 use crate::cli::Transport;
+use crate::params::absent::NO_QUOTA;
 use crate::spelling;
 use anyhow::{Result, bail};
 use client::{AccessRule, AccessTimes, SyncRule};
@@ -201,6 +202,52 @@ const IGNORED: &[&str] = &[
     "blksize=",
 ];
 
+const NO_SECURITY: &str = "there is no transport security yet";
+const FID2PATH_IS_ROOTS: &str = "`lfs fid2path` is for root";
+const NO_ENCRYPTION: &str = "files are not encrypted here; fscrypt is not supported";
+const LOGS: &str = "`lctl set_param debug=LEVEL` says how much is in the log";
+const CHECKSUMS: &str = "use `lctl set_param osc.*.checksums`";
+const NO_SYNC_ON_CLOSE: &str = "a close waits for no disk; with `sync` each change does";
+const LRU_SIZE: &str = "use `lctl set_param ldlm.namespaces.*.lru_size`";
+
+/// Options of Lustre's client that are not here, and what there is instead, as docs/operating/dictionary.md has it. Behind one that ends
+/// with `=` there is a value.
+const ABSENT: &[(&str, &str)] = &[
+    ("32bitapi", "inode numbers have 64 bits"),
+    ("always_ping", "sessions are always pinged"),
+    ("checksum", CHECKSUMS),
+    ("nochecksum", CHECKSUMS),
+    ("encrypt", NO_ENCRYPTION),
+    ("noencrypt", NO_ENCRYPTION),
+    ("test_dummy_encryption", NO_ENCRYPTION),
+    ("test_dummy_encryption=", NO_ENCRYPTION),
+    ("exclude=", "mount it, and use `lctl set_param osc.*OSTnnnn*.active=0`"),
+    ("foreign_symlink=", "there are no foreign layouts"),
+    ("lruresize", LRU_SIZE),
+    ("nolruresize", LRU_SIZE),
+    ("mgsname=", "the source says where the management server is: NID:/FSNAME"),
+    ("mgssec=", NO_SECURITY),
+    ("network=", "there is one network, tcp"),
+    ("nolock", "without locks mounts would not be coherent; `localflock` is about advisory ones"),
+    ("param=", "use `lctl set_param` when it is mounted, or `lctl set_param -P`, which lasts"),
+    ("skpath=", NO_SECURITY),
+    ("statfs_project", NO_QUOTA),
+    ("nostatfs_project", NO_QUOTA),
+    ("sync_on_close", NO_SYNC_ON_CLOSE),
+    ("nosync_on_close", NO_SYNC_ON_CLOSE),
+    ("user_fid2path", FID2PATH_IS_ROOTS),
+    ("nouser_fid2path", FID2PATH_IS_ROOTS),
+    ("user_principal=", NO_SECURITY),
+    ("verbose", LOGS),
+    ("noverbose", LOGS),
+];
+
+/// Why an option of Lustre is not here.
+fn absent(word: &str) -> Option<&'static str> {
+    let is_it = |known: &str| known == word || known.ends_with('=') && word.starts_with(known);
+    ABSENT.iter().find(|(known, _)| is_it(known)).map(|(_, reason)| *reason)
+}
+
 impl Choices {
     /// Reads `-o` options.
     ///
@@ -239,6 +286,9 @@ impl Choices {
             };
             self.retry_count = count;
             return Ok(());
+        }
+        if let Some(reason) = absent(word) {
+            bail!("the mount option '{word}' of Lustre is not here: {reason}");
         }
         match TABLE.iter().find(|(known, ..)| *known == word).map(|(_, effect, _)| effect) {
             Some(Effect::Set(flags)) => self.flags |= flags,
