@@ -106,6 +106,18 @@ fn ask_all(ask: &Ask) -> Result<Vec<(String, String)>> {
     ask_these(&control::processes(), ask)
 }
 
+/// The same where somebody is to be here.
+///
+/// # Errors
+/// Nobody is heard, and there are processes of other users.
+fn ask_servers(ask: &Ask) -> Result<Vec<(String, String)>> {
+    let here = control::processes();
+    if here.is_empty() {
+        control::check_others()?;
+    }
+    ask_these(&here, ask)
+}
+
 /// One that does not know what is asked, since it is of another version, keeps no other from answering.
 fn ask_these(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>> {
     let answers = here.iter().map(|process| control::ask_if_alive(process.pid, ask));
@@ -320,7 +332,7 @@ fn judge(refused: Vec<Refusal>, is_done: bool, is_deleted: bool, note: impl Fn(&
 }
 
 fn abort_recovery(target: &str) -> Result<()> {
-    let found = ask_all(&Ask::AbortRecovery { target: target.to_owned() })?;
+    let found = ask_servers(&Ask::AbortRecovery { target: target.to_owned() })?;
     if found.is_empty() {
         bail!("no server of this machine serves '{target}'; see `sheen status`");
     }
@@ -354,7 +366,7 @@ pub fn failover(arguments: &cli::Failover) -> Result<()> {
              command that `sheen status` shows: sheen failover {target} --fenced --epoch N"
         );
     };
-    let found = ask_all(&Ask::Failover { target: target.clone(), epoch })?;
+    let found = ask_servers(&Ask::Failover { target: target.clone(), epoch })?;
     if found.is_empty() {
         bail!("no server of this machine stands by for '{target}'; see `sheen status`");
     }

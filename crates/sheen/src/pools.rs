@@ -92,8 +92,8 @@ fn say_each(place: &Place, osts: &[u16], what: &str) -> Result<()> {
 /// Nothing of the file system runs here, or there is no such pool.
 pub fn list(text: &str) -> Result<()> {
     let (fsname, name) = text.split_once('.').map_or((text, None), |(fsname, name)| (fsname, Some(name)));
-    let pools =
-        control::ask(&control::socket_of(process_of(&control::processes(), fsname)?), &Ask::ListPools)?.pools;
+    let pid = process_of(&control::processes(), fsname, control::check_others)?;
+    let pools = control::ask(&control::socket_of(pid), &Ask::ListPools)?.pools;
     print(fsname, name, pools)
 }
 
@@ -116,7 +116,11 @@ fn unknown(fsname: &str, name: &str) -> anyhow::Error {
     anyhow!("there is no pool {fsname}.{name}; see `lctl pool_list {fsname}`")
 }
 
-fn process_of(here: &[Process], fsname: &str) -> Result<u32> {
+/// `check_others`: that there are none of other users, where nobody is heard.
+fn process_of(here: &[Process], fsname: &str, check_others: impl Fn() -> Result<()>) -> Result<u32> {
+    if here.is_empty() {
+        check_others()?;
+    }
     let found = here.iter().find(|process| process.fsname() == Some(fsname));
     found.map(|process| process.pid).with_context(|| {
         format!("no process of file system '{fsname}' runs on this machine; see `sheen status`")
@@ -126,7 +130,7 @@ fn process_of(here: &[Process], fsname: &str) -> Result<u32> {
 /// Returns when all processes of this machine have heard of it, or have had the time to.
 fn act(place: &Place, action: PoolAction) -> Result<()> {
     let here = control::processes();
-    let pid = process_of(&here, &place.fsname)?;
+    let pid = process_of(&here, &place.fsname, control::check_others)?;
     control::ask(&control::socket_of(pid), &Ask::ChangePool { name: place.pool.to_string(), action })?;
     wait_for_config(&here, &place.fsname, pid);
     Ok(())

@@ -43,6 +43,16 @@ fn pools_have_a_file_system_and_a_name() {
     }
 }
 
+/// Its processes may run all the same, and answer somebody else.
+#[test]
+fn who_hears_nobody_is_not_told_that_nothing_runs() {
+    let of_root = || -> Result<()> { bail!("ask as root") };
+    let said = |here: &[Process]| process_of(here, "scratch", of_root).unwrap_err().to_string();
+    assert_eq!(said(&[]), "ask as root");
+    assert!(said(&[Process::default()]).starts_with("no process of file system 'scratch'"));
+    assert!(process_of(&[], "scratch", || Ok(())).is_err());
+}
+
 #[test]
 fn a_refused_change_is_told_in_words() {
     let ost = |index| TargetConfig { id: TargetId::ost(index), uuid: 1, nids: Vec::new(), is_active: true };
