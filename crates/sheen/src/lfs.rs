@@ -657,9 +657,12 @@ struct Show<'a> {
 /// The mount that a path is in, or all.
 ///
 /// # Errors
-/// There is none.
+/// There is none, or nothing of that name.
 fn chosen_mounts(path: Option<&Path>) -> Result<Vec<Mounted>> {
-    let mounts = crate::mount_table::all_sheen();
+    chosen_of(crate::mount_table::all_sheen(), path)
+}
+
+fn chosen_of(mounts: Vec<Mounted>, path: Option<&Path>) -> Result<Vec<Mounted>> {
     let chosen: Vec<_> = match path {
         Some(path) => {
             let path = crate::mount_table::resolve(path).or_else(|error| {
@@ -668,7 +671,12 @@ fn chosen_mounts(path: Option<&Path>) -> Result<Vec<Mounted>> {
                 Err(error)
             })?;
             let above = mounts.into_iter().filter(|mounted| path.starts_with(&mounted.path));
-            above.max_by_key(|mounted| mounted.path.as_os_str().len()).into_iter().collect()
+            let above = above.max_by_key(|mounted| mounted.path.as_os_str().len());
+            // A mount itself may be dead. Names are looked up and nothing else, which a dead MDT could keep.
+            if above.as_ref().is_some_and(|mounted| mounted.path != path) {
+                path.canonicalize().with_context(|| format!("cannot open {}", path.display()))?;
+            }
+            above.into_iter().collect()
         }
         None => mounts,
     };

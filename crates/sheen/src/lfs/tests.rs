@@ -4,7 +4,28 @@ use super::stripes::Key;
 use super::*;
 use base::layout::Component;
 use base::{Extent, Layout};
+use std::os::unix::fs::symlink;
 use wire::ComponentHint;
+
+/// `lfs df $DIR` is asked by scripts whether there is such a directory.
+#[test]
+fn what_is_not_there_is_on_no_mount() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = dir.path().canonicalize().unwrap().join("mnt");
+    let line = format!("40 1 0:50 / {} rw - fuse.sheen 10.0.0.1@tcp:/fs rw,user_id=0", mount.display());
+    let mounts = || vec![crate::mount_table::parse_line(line.as_bytes()).unwrap()];
+    let found = |path: &Path| chosen_of(mounts(), Some(path)).map_err(|error| format!("{error:#}"));
+    // A dead mount cannot be looked into, as this one that is not there.
+    assert_eq!(found(&mount), Ok(mounts()));
+    fs::create_dir(&mount).unwrap();
+    fs::write(mount.join("file"), "").unwrap();
+    symlink("nothere", mount.join("link")).unwrap();
+    assert_eq!(found(&mount.join("file")), Ok(mounts()));
+    for name in ["nothere", "nothere/deep", "link"] {
+        let said = found(&mount.join(name)).unwrap_err();
+        assert!(said.starts_with("cannot open ") && said.contains("No such file"), "{said}");
+    }
+}
 
 #[test]
 fn sizes_have_units_and_are_multiples_of_the_least_stripe() {

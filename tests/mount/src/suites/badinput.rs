@@ -683,6 +683,7 @@ fn parameters_and_files(context: &Context) -> Result<()> {
         (&["lctl", "dl"], "sheen status"),
         (&["lfs", "find", &mount, "-size", "1"], "find(1)"),
         (&["lfs", "df", "/no/such/place"], "No such file"),
+        (&["lfs", "df", &in_mount("nothere")], "No such file"),
         (&["lctl", "set_param", "mdt.*.evict_client=nid:nobody@tcp"], "no client"),
         (&["lfs", "setstripe", "-c", "99999", &in_mount("new")], "65534"),
         (&["lfs", "setstripe", "-i", "77", &in_mount("new")], "no OST 77"),
