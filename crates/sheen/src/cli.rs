@@ -8,7 +8,7 @@ use crate::pools;
 use anyhow::{Result, bail};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use instead::{instead_of, no_data_move, options_of};
+pub use instead::{command_near, instead_of, no_data_move, options_of};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;

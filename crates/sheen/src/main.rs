@@ -139,8 +139,11 @@ fn usage_line(error: &clap::Error, arguments: &[OsString]) -> String {
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "say what to do; --help lists the commands".to_owned();
     }
-    if let Some(instead) = cli::instead_of(error, arguments).or_else(|| cli::options_of(error, arguments)) {
-        return one_line(&instead);
+    let told = cli::instead_of(error, arguments)
+        .or_else(|| cli::options_of(error, arguments))
+        .or_else(|| cli::command_near(error, arguments));
+    if let Some(told) = told {
+        return one_line(&told);
     }
     let text = error.to_string();
     // Who writes an option that is not there means no file of its name.

@@ -2,6 +2,7 @@
 
 use super::Cli;
 use crate::params::absent::{NO_NODEMAP, NO_QUOTA};
+use crate::spelling;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
 use std::ffi::OsString;
@@ -14,6 +15,10 @@ const NO_CONFIG_LOGS: &str = "there are no configuration logs; see `lctl get_par
 const BY_ITSELF: &str =
     "sessions come back by themselves; `lctl set_param osc.*.active=0` switches a target off";
 const NO_SNAPSHOTS: &str = "snapshots are a matter of the local file system";
+const NO_SETUP: &str = "a target is served by a process: `sheen serve DIR`";
+const NO_READONLY: &str = "targets are not made read-only; mount with `ro`";
+const STAT: &str = "use stat(1): a size that it says is never an estimate";
+const REMOVE: &str = "use rm(1); a name without an inode is removed by `sheen fsck --repair DIR`";
 const NO_DATA_MOVE: &str = "data do not move between OSTs yet: copy the file, and rename the copy over it (`lfs migrate -m INDEX` \
                             moves to another MDT)";
 
@@ -21,16 +26,24 @@ const NO_DATA_MOVE: &str = "data do not move between OSTs yet: copy the file, an
 /// all that begin so.
 #[rustfmt::skip]
 pub(super) const INSTEAD: &[(&str, &str)] = &[
+
+    ("abort_recovery_mdt", "use `lctl abort_recovery TARGET`"),
     ("activate", BY_ITSELF),
+    ("apply_yaml", "use `lctl set_param` with several settings"),
+    ("attach", NO_SETUP),
     ("barrier_*", NO_SNAPSHOTS),
     ("changelog*", NO_CHANGELOG),
     ("check", "see `sheen health MOUNT`"),
+    ("cleanup", NO_SETUP),
+    ("clear", NO_DEBUG_BUFFER),
     ("clear_conf", NO_CONFIG_LOGS),
     ("conf_param", "use `lctl set_param -P`"),
     ("conn_list", ONE_NETWORK),
     ("data_version", "files have no version of their data"),
     ("deactivate", BY_ITSELF),
     ("debug_*", NO_DEBUG_BUFFER),
+    ("del_ost", "a target cannot be taken out of the configuration yet; `lctl set_param obdfilter.*OSTnnnn*.no_create=1` drains it"),
+    ("detach", NO_SETUP),
     ("device", NO_DEVICES),
     ("device_list", NO_DEVICES),
     ("devices", NO_DEVICES),
@@ -38,32 +51,51 @@ pub(super) const INSTEAD: &[(&str, &str)] = &[
     ("dl", NO_DEVICES),
     ("erase_lcfg", NO_CONFIG_LOGS),
     ("evict_client", "use `lctl set_param mdt.*.evict_client=UUID` or `obdfilter.*.evict_client=UUID`, on the server"),
+    ("filter", NO_DEBUG_BUFFER),
     ("find", "use find(1), which is served by listings with attributes"),
+    ("find_param", "use `lctl list_param -R '*'`"),
+    ("flushctx", "there is no transport security yet"),
     ("getname", "see `sheen mounts`"),
-    ("getsom", "use stat(1): a size that it says is never an estimate"),
+    ("getsom", STAT),
     ("heat_*", "accesses of files are not counted"),
     ("help", "write --help, behind a command too"),
-    ("hsm_*", "there is no HSM"),
+    ("help_param", "see docs/parameters.md; `lctl list_param -R '*'` lists what is here"),
+    ("hsm*", "there is no HSM"),
+    ("lcfg_*", NO_CONFIG_LOGS),
     ("lfsck_*", "use `sheen fsck DIR`, while nobody serves it; nothing needs it after a crash"),
+    ("list_commands", "write --help, behind a command too"),
     ("llog_*", NO_CONFIG_LOGS),
+    ("lqa*", NO_QUOTA),
+    ("mark", NO_DEBUG_BUFFER),
     ("mirror*", "there are no mirrors"),
+    ("mv", "use `lfs migrate -m INDEX`"),
     ("net", ONE_NETWORK),
+    ("net_*", "`sheen sim` loses and delays messages"),
     ("network", ONE_NETWORK),
     ("nodemap_*", NO_NODEMAP),
+    ("notransno", NO_READONLY),
     ("pcc*", "there are no caches of a client on disk"),
     ("peer_list", ONE_NETWORK),
     ("ping", "see `sheen status`, or `sheen health MOUNT`, which asks each target"),
     ("poollist", "use `lfs pool_list`"),
     ("project", NO_QUOTA),
     ("quota*", NO_QUOTA),
+    ("readonly", NO_READONLY),
     ("recover", BY_ITSELF),
     ("replace_nids", "a server registers the addresses that it listens on: `sheen serve --listen ADDRESS --insecure-network`"),
+    ("rm_entry", REMOVE),
     ("rmdir", "use rmdir(1)"),
+    ("rmentry", REMOVE),
     ("rmfid", "use rm(1) with the names that `lfs fid2path` prints"),
     ("route_list", ONE_NETWORK),
     ("setquota", NO_QUOTA),
+    ("setup", NO_SETUP),
+    ("show", NO_DEBUG_BUFFER),
     ("snapshot_*", NO_SNAPSHOTS),
+    ("somsync", STAT),
     ("swap_layouts", "copy the file, and rename the copy over it"),
+    ("test_*", "use `sheen bench`"),
+    ("unlink_foreign", "there are no foreign layouts"),
     ("which_nid", ONE_NETWORK),
 ];
 
@@ -81,6 +113,19 @@ pub fn instead_of(error: &clap::Error, arguments: &[OsString]) -> Option<String>
     };
     let (_, instead) = INSTEAD.iter().find(|(name, _)| is_meant(name))?;
     Some(format!("'{word}' of Lustre is not here: {instead}"))
+}
+
+/// A command of Lustre's tools that is nowhere, for who wrote it, with what differs in a letter or two. What the parser proposes may be far from
+/// that, and remove something: `pool_destroy` for `del_ost`.
+pub fn command_near(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else { return None };
+    let (names, command) = command_of(arguments).filter(|(names, _)| is_of_lustre(names))?;
+    let tool = names.join(" ");
+    let known = command.get_subcommands().flat_map(Command::get_name_and_visible_aliases);
+    Some(match spelling::nearest(word, known) {
+        Some(near) => format!("no '{word}' in {tool}; did you mean '{near}'? see `{tool} --help`"),
+        None => format!("no '{word}' in {tool}; see `{tool} --help`"),
+    })
 }
 
 /// `lfs migrate` without an MDT: of Lustre's, with options of layouts.

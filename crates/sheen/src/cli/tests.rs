@@ -100,6 +100,47 @@ fn who_looks_for_a_command_of_lustre_is_told_what_there_is() {
     assert_eq!(told(&["sheen", "dl"]), None, "that is no command of Lustre");
 }
 
+/// All that Lustre's tools have in their version 2.17.
+#[test]
+fn no_command_of_lustre_is_unknown() {
+    const LFS: &str = "setstripe getstripe mkdir setdirstripe getdirstripe migrate mirror find df osts mdts check getname quota setquota \
+        project path2fid fid2path rmfid data_version changelog changelog_clear hsm hsm_state hsm_set hsm_clear hsm_action hsm_archive \
+        hsm_restore hsm_release hsm_remove hsm_cancel getsom somsync heat_get heat_set pcc ladvise pool_list flushctx swap_layouts rm_entry \
+        rmentry unlink_foreign mv list_commands help";
+    const LCTL: &str = "get_param set_param list_param find_param help_param conf_param apply_yaml dl device_list device activate deactivate \
+        recover abort_recovery abort_recovery_mdt readonly notransno attach setup cleanup detach replace_nids del_ost llog_catlist llog_info \
+        llog_print llog_cancel llog_check llog_remove lcfg_clear clear_conf lcfg_fork lcfg_erase pool_new pool_add pool_remove pool_destroy \
+        pool_list lqa lqa_new barrier_freeze barrier_thaw barrier_stat barrier_rescan snapshot_create snapshot_destroy snapshot_modify \
+        snapshot_list snapshot_mount snapshot_umount nodemap_add nodemap_info changelog_register changelog_deregister pcc lfsck_start \
+        lfsck_stop lfsck_query network list_nids which_nid ping peer_list conn_list route_list net_drop_add net_delay_add dk debug_kernel \
+        debug_daemon mark clear debug_file filter show debug_list test_create test_brw help";
+    for (tool, words) in [("lfs", LFS), ("lctl", LCTL)] {
+        for word in words.split_whitespace() {
+            let arguments: Vec<OsString> = ["sheen", tool, word].map(OsString::from).to_vec();
+            let Some(error) = Cli::try_parse_from(&arguments).err() else { continue };
+            let is_told =
+                error.kind() != ErrorKind::InvalidSubcommand || instead_of(&error, &arguments).is_some();
+            assert!(is_told, "{tool} {word}: {error}");
+        }
+    }
+}
+
+/// The parser would propose `pool_destroy` for `del_pool`, which removes something.
+#[test]
+fn a_command_of_lustre_is_proposed_that_differs_in_a_letter_or_two() {
+    let said = |words: &[&str]| {
+        let arguments: Vec<OsString> = [&["sheen"], words].concat().into_iter().map(OsString::from).collect();
+        command_near(&Cli::try_parse_from(&arguments).err()?, &arguments)
+    };
+    let near = said(&["lfs", "getstrip", "f"]).unwrap_or_default();
+    assert_eq!(near, "no 'getstrip' in lfs; did you mean 'getstripe'? see `lfs --help`");
+    for far in ["explode", "del_pool", "ost_remove"] {
+        let said = said(&["lctl", far, "x"]).unwrap_or_default();
+        assert_eq!(said, format!("no '{far}' in lctl; see `lctl --help`"));
+    }
+    assert_eq!(said(&["statu"]), None, "the parser knows better");
+}
+
 /// Options of Lustre that a command has not are no names of files, and what looks like them is mostly not what is meant.
 #[test]
 fn who_writes_an_option_that_is_not_there_is_told_which_are() {
