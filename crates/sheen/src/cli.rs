@@ -503,7 +503,7 @@ pub enum LctlCommand {
         /// Values only
         #[arg(short = 'n')]
         no_name: bool,
-        /// Names only
+        /// Names only, also of levels above parameters
         #[arg(short = 'N')]
         only_name: bool,
         #[arg(required = true)]

@@ -29,7 +29,17 @@ pub fn run(arguments: &Lctl) -> Result<()> {
         LctlCommand::GetParam { no_name, only_name, patterns } => {
             // One that is silent is waited for once, not for each of a collector's patterns.
             let here = control::processes();
-            get_all(patterns, |pattern| get(&here, pattern, *no_name, *only_name))
+            match only_name {
+                // No value is read for a name, which may be that of a level above parameters.
+                true => each_of(patterns, |pattern| {
+                    check_listed(pattern)?;
+                    list(&here, pattern, false, false)
+                }),
+                false => each_of(patterns, |pattern| {
+                    params::check_name(pattern)?;
+                    get(&here, pattern, *no_name)
+                }),
+            }
         }
         LctlCommand::SetParam { permanent, delete, quiet, settings } => {
             let mut settings: Vec<Setting> =
@@ -154,8 +164,7 @@ fn nobody_has(here: &[Process], pattern: &str) -> Result<()> {
 }
 
 /// Collectors ask for whatever any version of Lustre has, in one command: what is here is printed, what is not gets a line each.
-fn get_all(patterns: &[String], get: impl Fn(&str) -> Result<()>) -> Result<()> {
-    let get = |pattern: &String| params::check_name(pattern).and_then(|()| get(pattern));
+fn each_of(patterns: &[String], get: impl Fn(&str) -> Result<()>) -> Result<()> {
     if let [pattern] = patterns {
         return get(pattern);
     }
@@ -167,7 +176,13 @@ fn get_all(patterns: &[String], get: impl Fn(&str) -> Result<()>) -> Result<()> 
     }
 }
 
-fn get(here: &[Process], pattern: &str, no_name: bool, only_name: bool) -> Result<()> {
+/// # Errors
+/// It names no parameter and no level above parameters; what is said is about parameters.
+fn check_listed(pattern: &str) -> Result<()> {
+    params::check_name(pattern).or_else(|error| params::check_level(pattern).map_err(|_| error))
+}
+
+fn get(here: &[Process], pattern: &str, no_name: bool) -> Result<()> {
     let found = ask_these(here, &Ask::GetParam { pattern: pattern.to_owned() })?;
     if found.is_empty() {
         return nobody_has(here, pattern);
@@ -175,11 +190,10 @@ fn get(here: &[Process], pattern: &str, no_name: bool, only_name: bool) -> Resul
     let mut out = io::stdout().lock();
     for (name, value) in found {
         let value = value.trim_end_matches('\n');
-        match (only_name, no_name, value.contains('\n')) {
-            (true, ..) => writeln!(out, "{name}")?,
-            (false, true, _) => writeln!(out, "{value}")?,
-            (false, false, true) => writeln!(out, "{name}=\n{value}")?,
-            (false, false, false) => writeln!(out, "{name}={value}")?,
+        match (no_name, value.contains('\n')) {
+            (true, _) => writeln!(out, "{value}")?,
+            (false, true) => writeln!(out, "{name}=\n{value}")?,
+            (false, false) => writeln!(out, "{name}={value}")?,
         }
     }
     Ok(())

@@ -36,6 +36,17 @@ fn bounds_that_do_not_fit_are_refused_before_the_first_is_set() {
     assert!(arranged(&["debug=info", "at_min=50"], &[(0, 0)]).is_ok());
 }
 
+/// `get_param -N 'osc.*'` is how scripts ask for instances.
+#[test]
+fn names_are_those_of_parameters_and_of_levels_above_them() {
+    for pattern in ["osc.*", "llite.*", "mdt", "llite.*.stats", "*.*.exports.*.uuid"] {
+        assert!(check_listed(pattern).is_ok(), "{pattern}");
+    }
+    let said = |pattern: &str| check_listed(pattern).unwrap_err().to_string();
+    assert!(said("osc.*.idle_timeout").contains("of Lustre is not here: "), "{}", said("osc.*.idle_timeout"));
+    assert!(said("llite.*.stat").contains("there is llite.*.stats"), "{}", said("llite.*.stat"));
+}
+
 #[test]
 fn nids_are_those_of_servers_and_of_clients_on_their_way() {
     let target = TargetStatus {

@@ -80,7 +80,14 @@ fn every_parameter(context: &Context) -> Result<()> {
     expect(all.lines().any(|line| line.starts_with("osc.") && line.ends_with(".active=")), "osc.*.active=")?;
     let top = cluster.sheen(&["lctl", "list_param", "-F", "*"])?;
     expect(top.lines().any(|line| line == "llite/"), &format!("llite/ in {top}"))?;
-    expect(top.lines().any(|line| line == "version"), &format!("version in {top}"))
+    expect(top.lines().any(|line| line == "version"), &format!("version in {top}"))?;
+    for pattern in ["osc.*", "llite.*.stats", "version"] {
+        let (names, listed) = (["get_param", "-N"], ["list_param"]);
+        let names = cluster.sheen(&[&["lctl"], &names[..], &[pattern]].concat())?;
+        let listed = cluster.sheen(&[&["lctl"], &listed[..], &[pattern]].concat())?;
+        expect_eq(names, listed, &format!("names only, of '{pattern}'"))?;
+    }
+    Ok(())
 }
 
 /// Of two processes that stand still each command says so once, however much it is to do; the others are asked.
