@@ -215,6 +215,13 @@ pub fn change(node: &Node, name: &str, action: PoolAction) -> Result<()> {
         .map_err(|status| anyhow!("the management server refuses to change pool {name}: {status}"))
 }
 
+/// Those in the way, if there are some.
+fn named(osts: &[u16], is_wrong: impl Fn(&u16) -> bool) -> Option<String> {
+    let names: Vec<String> =
+        osts.iter().filter(|ost| is_wrong(ost)).map(|ost| TargetId::ost(*ost).to_string()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
 /// What the management server would refuse, in words.
 fn check(config: &ClusterConfig, name: &PoolName, action: &PoolAction) -> Result<()> {
     let fsname = &config.fsname;
@@ -236,13 +243,13 @@ fn check(config: &ClusterConfig, name: &PoolName, action: &PoolAction) -> Result
             if let Some(ost) = osts.iter().find(|ost| !known.contains(ost)) {
                 bail!("there is no {}; see `lfs df`", TargetId::ost(*ost));
             }
-            if let Some(ost) = osts.iter().find(|ost| pool.osts.contains(ost)) {
-                bail!("{} is in pool {fsname}.{name} already", TargetId::ost(*ost));
+            if let Some(named) = named(osts, |ost| pool.osts.contains(ost)) {
+                bail!("in pool {fsname}.{name} already: {named}; nothing was changed, name the others only");
             }
         }
         PoolAction::Remove(osts) => {
-            if let Some(ost) = osts.iter().find(|ost| !pool.osts.contains(ost)) {
-                bail!("{} is not in pool {fsname}.{name}", TargetId::ost(*ost));
+            if let Some(named) = named(osts, |ost| !pool.osts.contains(ost)) {
+                bail!("not in pool {fsname}.{name}: {named}; nothing was changed, name the others only");
             }
         }
     }

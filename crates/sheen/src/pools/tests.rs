@@ -68,8 +68,9 @@ fn a_refused_change_is_told_in_words() {
         ("disk", PoolAction::Destroy, "there is no pool s.disk"),
         ("flash", PoolAction::Destroy, "take them out first"),
         ("flash", PoolAction::Add(vec![0, 9]), "there is no OST0009"),
-        ("flash", PoolAction::Add(vec![0, 1]), "OST0001 is in pool s.flash already"),
-        ("flash", PoolAction::Remove(vec![0]), "OST0000 is not in pool s.flash"),
+        // A script that is run again with one more must not take it for added.
+        ("flash", PoolAction::Add(vec![0, 1]), "in pool s.flash already: OST0001; nothing was changed"),
+        ("flash", PoolAction::Remove(vec![1, 0]), "not in pool s.flash: OST0000; nothing was changed"),
     ];
     for (name, action, wanted) in refused {
         let line = told(name, action).unwrap_err();
