@@ -285,14 +285,14 @@ pub fn parse_count(text: &str) -> Result<Option<u16>> {
     match text.parse::<i64>() {
         Ok(0) => Ok(None),
         Ok(-1) => Ok(Some(u16::MAX)),
-        number => index_or_count(number.ok(), text, "stripe count").map(Some),
+        number => number_to(number.ok(), STRIPE_COUNT_MAX, text, "stripe count").map(Some),
     }
 }
 
 fn parse_index(text: &str) -> Result<Option<u16>> {
     match text.parse::<i64>() {
         Ok(-1) => Ok(None),
-        number => index_or_count(number.ok(), text, "stripe index").map(Some),
+        number => number_to(number.ok(), OST_INDEX_MAX, text, "stripe index").map(Some),
     }
 }
 
@@ -319,7 +319,11 @@ fn parse_pool(text: &str) -> Result<Option<PoolName>> {
     }
 }
 
-fn index_or_count(number: Option<i64>, text: &str, what: &str) -> Result<u16> {
-    let number = number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number < u16::MAX);
-    number.ok_or_else(|| anyhow!("{what} {text} is not possible; use 0 to 65534, or -1"))
+/// 0xffff is no index.
+const OST_INDEX_MAX: u16 = u16::MAX - 1;
+const STRIPE_COUNT_MAX: u16 = Layout::STRIPE_COUNT_MAX as u16;
+
+fn number_to(number: Option<i64>, max: u16, text: &str, what: &str) -> Result<u16> {
+    let number = number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number <= max);
+    number.ok_or_else(|| anyhow!("{what} {text} is not possible; use 0 to {max}, or -1"))
 }

@@ -42,6 +42,15 @@ fn all_osts_and_any_ost_have_numbers_of_their_own() {
     let hint = Striping::of(&[(Key::Count, "-1"), (Key::Index, "-1")]).hint().unwrap().as_plain().unwrap();
     assert_eq!((hint.stripe_count, hint.first_ost), (Some(u16::MAX), None));
     assert!(Striping::of(&[(Key::Count, "-2")]).hint().is_err());
+    let count =
+        |text| Striping::of(&[(Key::Count, text)]).hint().map(|_| ()).map_err(|error| error.to_string());
+    assert_eq!(count("2000"), Ok(()));
+    // No layout has them: the file would get fewer without a word.
+    assert!(
+        count("2001")
+            .is_err_and(|line| line.contains("stripe count 2001") && line.contains("0 to 2000, or -1"))
+    );
+    assert!(Striping::of(&[(Key::Index, "65534")]).hint().is_ok());
 }
 
 #[test]

@@ -685,7 +685,7 @@ fn parameters_and_files(context: &Context) -> Result<()> {
         (&["lfs", "df", "/no/such/place"], "No such file"),
         (&["lfs", "df", &in_mount("nothere")], "No such file"),
         (&["lctl", "set_param", "mdt.*.evict_client=nid:nobody@tcp"], "no client"),
-        (&["lfs", "setstripe", "-c", "99999", &in_mount("new")], "65534"),
+        (&["lfs", "setstripe", "-c", "2001", &in_mount("new")], "0 to 2000"),
         (&["lfs", "setstripe", "-i", "77", &in_mount("new")], "no OST 77"),
         (&["lfs", "setstripe", "-c", "1", &file], "exists"),
         (&["lfs", "setstripe", "-o", "77,78", &in_mount("new")], "no OSTs 77,78"),
