@@ -683,12 +683,16 @@ fn identity_arguments(cluster: &Cluster) -> Vec<OsString> {
     }
 }
 
+/// What a mount of it names.
+fn source(cluster: &Cluster) -> String {
+    format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname)
+}
+
 /// How a mount of a cluster that runs is started (`daemon::start`); it ends with the cluster.
 pub fn mount_arguments(dir: &Path, cluster: &Cluster, mount: &Path) -> Vec<OsString> {
-    let source = format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname);
     vec![
         "mount".into(),
-        source.into(),
+        source(cluster).into(),
         mount.into(),
         "--foreground".into(),
         "--transport".into(),
@@ -714,12 +718,13 @@ fn six_lines(dir: &Path, cluster: &Cluster) -> String {
     let is_default = data_dir(None).is_ok_and(|default| default == dir);
     let option = if is_default { String::new() } else { format!(" --dir {}", served::quoted_path(dir)) };
     let (dir, mount) = (dir.display(), cluster.mount.display());
-    let (into, of) = (cluster.mount.join(""), &cluster.mount);
-    let (into, of) = (served::quoted_path(&into), served::quoted_path(of));
+    let (into, of) = (served::quoted_path(&cluster.mount.join("")), served::quoted_path(&cluster.mount));
+    // Its port may be another one than usual.
+    let source = source(cluster);
     let sheen = own_command(std::env::var_os("PATH").as_deref());
     format!(
         "data     {dir}\n\
-         mounted  {mount}\n\
+         mounted  {mount} ({source})\n\
          health   {sheen} status{option}\n\
          stop     {sheen} down{option}\n\
          docs     docs/ in the source tree or in /usr/share/doc/sheen; {sheen} --help\n\

@@ -43,6 +43,20 @@ fn who_has_no_sheen_on_his_path_is_told_commands_that_work() {
     assert_eq!(own_command(None), served::quoted(own.to_str().unwrap()));
 }
 
+/// Where another cluster has the usual port, `127.0.0.1@tcp` leads to that one.
+#[test]
+fn who_has_started_a_cluster_is_told_where_its_management_server_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = dir.path().join("mnt");
+    fs::create_dir(&mount).unwrap();
+    let up = Line::parse_from(["up", "--mount", mount.to_str().unwrap()]).up;
+    let mut cluster = design(&up, &dir.path().join("data")).unwrap();
+    cluster.servers[0].address = "127.0.0.1:7989".to_owned();
+    let shown = six_lines(&dir.path().join("data"), &cluster);
+    let wanted = format!("mounted  {} (127.0.0.1:7989@tcp:/sheen)", mount.display());
+    assert!(shown.lines().any(|line| line == wanted), "{shown}");
+}
+
 /// `cp -a /usr/include /a b/` would copy `/a` too, into another directory.
 #[test]
 fn commands_that_are_shown_have_a_path_for_one_word() {
