@@ -100,7 +100,8 @@ pub fn start_at(
     command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file).current_dir("/");
     // It must be found where we look.
     command.env("SHEEN_RUN", place.run_dir.map_or_else(control::run_dir, Path::to_path_buf));
-    sys::detach(&mut command, open);
+    sys::hand_over(&mut command, open);
+    sys::detach(&mut command);
     let child = command.spawn().context("cannot start a background process")?;
     // Our copy of the writing end: without it the end of the child is the end of its words.
     drop(said);

@@ -335,17 +335,46 @@ pub fn owner() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Makes the command start in a session of its own, with these descriptors open under the same numbers.
-pub fn detach(command: &mut Command, open: Vec<i32>) {
+/// Makes the command start with these descriptors open under the same numbers, and, besides its standard streams, with none that
+/// whoever started us has left open: a lock on one would be held, and a pipe have no end, for as long as the command lives.
+pub fn hand_over(command: &mut Command, open: Vec<i32>) {
+    let others = open_descriptors();
     let prepare = move || {
-        // SAFETY: both calls are safe after fork; the descriptors are open here.
-        unsafe {
-            libc::setsid();
-            open.iter().try_for_each(|fd| check(libc::fcntl(*fd, libc::F_SETFD, 0)))
+        let set = |fd: &i32, flags: i32| {
+            // SAFETY: takes no pointers, and is safe after fork.
+            check(unsafe { libc::fcntl(*fd, libc::F_SETFD, flags) })
+        };
+        for fd in &others {
+            // That it is closed already is as good.
+            let _ = set(fd, libc::FD_CLOEXEC);
         }
+        open.iter().try_for_each(|fd| set(fd, 0))
     };
     // SAFETY: `prepare` allocates nothing and takes no lock.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// What this process has open besides its standard streams.
+fn open_descriptors() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    entries.filter_map(number).filter(|fd| *fd > libc::STDERR_FILENO).collect()
+}
+
+/// Makes the command start in a session of its own.
+pub fn detach(command: &mut Command) {
+    let prepare = || {
+        start_session();
+        Ok(())
+    };
+    // SAFETY: `prepare` makes one system call.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes this process the first of a session of its own, if it is not.
+pub fn start_session() {
+    // SAFETY: takes no pointers. It fails for the first process of a session or group, and no other is started as such here.
+    unsafe { libc::setsid() };
 }
 
 /// Makes the command start in a session of its own, ended by the signals that usually end a program: this process keeps them for itself.

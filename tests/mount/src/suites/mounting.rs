@@ -57,6 +57,7 @@ static CASES: &[Case] = &[
     Case { name: "failed_mounts_say_goodbye", seconds: 120, run: failed::say_goodbye },
     Case { name: "clients_have_their_own_addresses", seconds: 120, run: addresses::clients_have_their_own },
     Case { name: "handles_below_a_directory", seconds: 90, run: handles::below_a_directory },
+    Case { name: "descriptors_of_the_caller", seconds: 90, run: descriptors_of_the_caller },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
     Case { name: "no_fusermount3", seconds: 60, run: users::no_fusermount3 },
@@ -635,6 +636,27 @@ fn leaves_no_log(context: &Context) -> Result<()> {
 
 fn bounded_end(pid: i32, limit: Duration) -> Result<()> {
     wait_until(limit, "the process has ended", || Ok(sweep::has_ended(pid)))
+}
+
+/// The process of a mount lives for long, and lets nothing live with it that the one who has mounted had open.
+fn descriptors_of_the_caller(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let (point, locked) = (cluster.point("inherits")?, cluster.point("files")?.join("locked"));
+    let sheen = cluster.command().get_program().to_string_lossy().into_owned();
+    let options = format!("transport={}", context.options.transport.word());
+    let script = format!(
+        "exec 9>'{}'; flock -n 9 && exec '{sheen}' mount '{}' '{}' -o {options}",
+        locked.display(),
+        cluster.source()?,
+        point.display()
+    );
+    let said = cluster.say(Command::new("sh").args(["-c", &script]))?;
+    expect(said.is_success(), &said.all())?;
+    expect(sweep::mounts_under(&point).len() == 1, "it is mounted")?;
+    let again = fs::File::open(&locked)?;
+    sys::flock(&again, libc::LOCK_EX | libc::LOCK_NB).context("the lock of a caller that has ended")?;
+    cluster.unmount(&point)?;
+    stop(cluster)
 }
 
 /// Of mounts that were made by hand.
