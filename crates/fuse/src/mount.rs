@@ -145,12 +145,7 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> Result<File, MountEr
             return Err(MountError::Option(text.clone()));
         }
     }
-    let meta =
-        std::fs::metadata(path).map_err(|source| MountError::MountPoint { path: path.into(), source })?;
-    if !meta.is_dir() {
-        let source = io::Error::from_raw_os_error(libc::ENOTDIR);
-        return Err(MountError::MountPoint { path: path.into(), source });
-    }
+    check_directory(path).map_err(|source| MountError::MountPoint { path: path.into(), source })?;
     match mount_directly(path, options) {
         Err(MountError::Mount { source, .. }) if source.raw_os_error() == Some(libc::EPERM) && !is_root() => {
             mount_by_helper(path, options, "fusermount3")
@@ -161,6 +156,25 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> Result<File, MountEr
                 other => other,
             }),
         other => other,
+    }
+}
+
+/// # Errors
+/// It is not there, or is no directory.
+fn check_directory(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // The standard library would have autofs mount there what we are about to.
+    // SAFETY: the string ends with NUL, and there is room for the answer.
+    sys::check(unsafe {
+        libc::fstatat(libc::AT_FDCWD, path.as_ptr(), stat.as_mut_ptr(), libc::AT_NO_AUTOMOUNT)
+    })?;
+    // SAFETY: the call has succeeded, so it is filled.
+    let mode = unsafe { stat.assume_init() }.st_mode;
+    if mode & libc::S_IFMT == libc::S_IFDIR {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ENOTDIR))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Processes in the background: started by us in a session of their own, they say in one line when they are ready or
+//! Processes in the background: started by us, in the end in a session of their own, they say in one line when they are ready or
 //! why not.
 
 use crate::control;
@@ -39,24 +39,19 @@ pub struct Ready {
 /// # Errors
 /// It cannot be started at all.
 pub fn start(arguments: &[OsString], log: &Path, held: Option<&File>) -> Result<Starting> {
-    start_as(None, arguments, log, held)
+    start_at(Place::default(), arguments, log, held)
 }
 
 /// The name of a process that serves the root of its machine: systemd leaves alone, to the end, what begins with this sign
 /// (<https://systemd.io/ROOT_STORAGE_DAEMONS>).
 pub const ROOT_SERVER_NAME: &str = "@sheen";
 
-/// As `start`, under another name than that of the program.
+/// As `start`, for a process that mounts, perhaps under another name than that of the program.
 ///
 /// # Errors
 /// It cannot be started at all.
-pub fn start_as(
-    name: Option<&str>,
-    arguments: &[OsString],
-    log: &Path,
-    held: Option<&File>,
-) -> Result<Starting> {
-    start_at(Place { name, run_dir: None }, arguments, log, held)
+pub fn start_mount(name: Option<&str>, arguments: &[OsString], log: &Path) -> Result<Starting> {
+    start_at(Place { name, mounts: true, ..Place::default() }, arguments, log, None)
 }
 
 /// What a process is called, and where it is found.
@@ -65,6 +60,9 @@ pub struct Place<'a> {
     pub name: Option<&'a str>,
     /// Another one than ours: as on another machine.
     pub run_dir: Option<&'a Path>,
+    /// It stays in our session and process group until it is ready. By the group autofs knows who mounts for it: anybody else who comes to
+    /// the mount point meanwhile waits for the mount.
+    pub mounts: bool,
 }
 
 /// As `start`, in such a place.
@@ -101,7 +99,9 @@ pub fn start_at(
     // It must be found where we look.
     command.env("SHEEN_RUN", place.run_dir.map_or_else(control::run_dir, Path::to_path_buf));
     sys::hand_over(&mut command, open);
-    sys::detach(&mut command);
+    if !place.mounts {
+        sys::detach(&mut command);
+    }
     let child = command.spawn().context("cannot start a background process")?;
     // Our copy of the writing end: without it the end of the child is the end of its words.
     drop(said);
@@ -147,9 +147,10 @@ impl Starting {
     }
 }
 
-/// Says our first words to whoever started us.
+/// Says our first words to whoever started us. From then on we are in a session of our own.
 pub fn tell(ready_fd: Option<i32>, ready: &Ready) {
     let Some(fd) = ready_fd else { return };
+    sys::start_session();
     let Ok(mut file) = sys::inherited_file(fd) else { return };
     let mut line = serde_json::to_vec(ready).unwrap_or_default();
     line.push(b'\n');

@@ -28,6 +28,11 @@ impl Mounted {
         self.kind == "fuse.sheen"
     }
 
+    /// Of autofs, with nothing mounted on it yet: who looks into it has another process mount what belongs there.
+    fn is_automount(&self) -> bool {
+        self.kind == "autofs" && self.super_options.split(',').any(|word| matches!(word, "direct" | "offset"))
+    }
+
     /// What is below an overlay, and is not written to.
     fn lower_dirs(&self) -> impl Iterator<Item = &Path> {
         let words = self.super_options.split(',').filter(|_| self.kind == "overlay");
@@ -96,6 +101,17 @@ pub fn others_below(path: &Path) -> Vec<PathBuf> {
 /// What is mounted on exactly this path; the last one, which hides the others.
 pub fn mounted_on(path: &Path) -> Option<Mounted> {
     all().into_iter().rfind(|mounted| mounted.path == path)
+}
+
+/// Whether what is mounted on this path is there because autofs has asked for it, or could have.
+pub fn is_for_automounter(path: &Path) -> bool {
+    is_automounted(&all(), path)
+}
+
+fn is_automounted(all: &[Mounted], path: &Path) -> bool {
+    let is_direct = |mounted: &Mounted| mounted.path == path && mounted.is_automount();
+    let is_name_of = |parent| deepest(all, parent).is_some_and(|mounted| mounted.kind == "autofs");
+    all.iter().any(is_direct) || path.parent().is_some_and(is_name_of)
 }
 
 /// Whether this device is mounted on this path, perhaps with something else on top.
@@ -213,6 +229,10 @@ pub fn resolve(path: &Path) -> Result<PathBuf> {
 /// The directory is missing, in use or not empty.
 pub fn check_mount_point(path: &Path) -> Result<()> {
     if let Some(mounted) = mounted_on(path) {
+        if mounted.is_automount() {
+            // To look whether it is empty would be to wait for what is about to be mounted.
+            return Ok(());
+        }
         bail!(
             "{} is already a mount point ({}); unmount it first, or choose another directory",
             path.display(),

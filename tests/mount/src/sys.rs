@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub mod aio;
+pub mod autofs;
 
 /// `RENAME_NOREPLACE` of renameat2(2).
 pub const RENAME_NOREPLACE: u32 = libc::RENAME_NOREPLACE;

@@ -158,7 +158,7 @@ impl Bed {
             fs::create_dir_all(&point)?;
             let log = dir.join("log").join(format!("mount{index}.log"));
             let elsewhere = (index >= self.options.elsewhere_from).then(|| self.run_dir(index));
-            let place = daemon::Place { name: None, run_dir: elsewhere.as_deref() };
+            let place = daemon::Place { run_dir: elsewhere.as_deref(), ..daemon::Place::default() };
             let arguments = up::mount_arguments(&dir, &cluster, &point);
             starting.push((index, daemon::start_at(place, &arguments, &log, None)?));
         }

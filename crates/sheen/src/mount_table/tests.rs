@@ -56,3 +56,41 @@ fn only_an_empty_directory_can_be_mounted_on() {
     assert!(message(&dir.path().join("gone")).contains("does not exist"));
     assert!(message(Path::new("/proc")).contains("already a mount point"));
 }
+
+#[test]
+fn what_an_automounter_mounts_on_is_free_and_the_directory_of_its_names_is_not() {
+    let is_automount = |word: &str| autofs("/mnt/scratch", word).is_automount();
+    assert!(is_automount("direct"));
+    assert!(is_automount("offset"));
+    assert!(!is_automount("indirect"));
+    let other = b"41 28 0:36 / /mnt/scratch rw,relatime shared:12 - ext4 /dev/sda1 rw,direct";
+    assert!(!parse_line(other).unwrap().is_automount());
+}
+
+#[test]
+fn what_is_mounted_for_an_automounter_is_on_its_direct_mount_or_a_name_of_an_indirect_one() {
+    let sheen = |path: &str| {
+        let line = format!("50 41 0:40 / {path} rw,nosuid - fuse.sheen n1@tcp:/scratch rw");
+        parse_line(line.as_bytes()).unwrap()
+    };
+    let root = parse_line(b"28 1 8:1 / / rw - ext4 /dev/sda1 rw").unwrap();
+    let all = [
+        root,
+        autofs("/mnt/scratch", "direct"),
+        sheen("/mnt/scratch"),
+        autofs("/misc", "indirect"),
+        sheen("/misc/a"),
+        sheen("/mnt/b"),
+    ];
+    let is_automounted = |path: &str| is_automounted(&all, Path::new(path));
+    assert!(is_automounted("/mnt/scratch"));
+    assert!(is_automounted("/misc/a"));
+    assert!(!is_automounted("/mnt/b"));
+}
+
+fn autofs(path: &str, word: &str) -> Mounted {
+    let line = format!(
+        "41 28 0:36 / {path} rw,relatime shared:12 - autofs systemd-1 rw,fd=59,pgrp=1,timeout=0,minproto=5,maxproto=5,{word},pipe_ino=1"
+    );
+    parse_line(line.as_bytes()).unwrap()
+}

@@ -99,7 +99,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         None => control::make_log_dir()?.join(format!("{UNNAMED_LOG}{}.log", std::process::id())),
     };
     let name = is_from_initrd.then_some(daemon::ROOT_SERVER_NAME);
-    retry(choices.retry_count, || daemon::start_as(name, &again, &log, None)?.wait("the mount").map(drop))
+    retry(choices.retry_count, || daemon::start_mount(name, &again, &log)?.wait("the mount").map(drop))
 }
 
 /// Whether nobody has named the place of this log: there is one for each mount that there has ever been, in memory mostly.

@@ -25,6 +25,7 @@ use crate::sys;
 
 mod accesses;
 mod addresses;
+mod automount;
 mod failed;
 mod handles;
 mod hung;
@@ -57,6 +58,7 @@ static CASES: &[Case] = &[
     Case { name: "failed_mounts_say_goodbye", seconds: 120, run: failed::say_goodbye },
     Case { name: "clients_have_their_own_addresses", seconds: 120, run: addresses::clients_have_their_own },
     Case { name: "handles_below_a_directory", seconds: 90, run: handles::below_a_directory },
+    Case { name: "automounts", seconds: 180, run: automount::direct },
     Case { name: "descriptors_of_the_caller", seconds: 90, run: descriptors_of_the_caller },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
