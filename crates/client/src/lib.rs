@@ -68,7 +68,7 @@ pub use call::{
     SetattrCall, TargetProbe, TargetSpace,
 };
 pub use interrupts::Signals;
-pub use machine::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
+pub use machine::{Client, ClientOptions, Event, Input, Kernel, Notify, NotifyId, NotifyResult, Output};
 pub use operator::{Bulk, IdleLockBounds, Setting, SyncRule, TargetSetting, TargetStatus};
 pub use push::PUSH_COUNT_MAX;
 pub use stats::{ListingStats, Stats};

@@ -44,6 +44,13 @@ pub struct ClientOptions {
     pub is_write_back_early: bool,
 }
 
+/// What a kernel can do, which is found out when it mounts; see `ClientOptions`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    pub has_inc_epoch: bool,
+    pub has_kill_privileges: bool,
+}
+
 /// Names a notification until it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NotifyId(pub u64);
@@ -186,6 +193,14 @@ impl Client {
 
     pub(crate) fn with_state<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
         self.ctx.with(look)
+    }
+
+    /// What the kernel can do, before the first of its requests.
+    pub fn set_kernel(&mut self, kernel: Kernel) {
+        self.ctx.with(|state| {
+            state.options.has_inc_epoch = kernel.has_inc_epoch;
+            state.options.has_kill_privileges = kernel.has_kill_privileges;
+        });
     }
 
     /// The directory that is mounted, if it is not the root of the file system.

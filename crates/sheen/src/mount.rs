@@ -73,7 +73,8 @@ pub struct Mount {
     pub path: PathBuf,
     pub fsname: String,
     pub source: String,
-    pub transport: &'static str,
+    /// Known from when it is mounted.
+    transport: OnceLock<&'static str>,
     choices: Choices,
     /// Tells servers of this machine that we live, while the process does.
     claim: alive::Claim,
@@ -94,7 +95,8 @@ struct Shared {
     replies: Mutex<HashMap<u64, (Reply, Shape)>>,
     own_calls: Mutex<HashMap<u64, Sender<Result<Answer, i32>>>>,
     next_own_call: AtomicU64,
-    notifier: Notifier,
+    /// `None` before anything is mounted: the kernel knows nothing yet.
+    notifier: Mutex<Option<Notifier>>,
     has_locks: bool,
     has_user_xattrs: bool,
     /// The kernel of this machine gives labels to files.
@@ -126,11 +128,10 @@ impl Mount {
     /// Mounts and starts to serve.
     ///
     /// # Errors
-    /// The mount point is in use or not empty, or the kernel refuses; or the directory to mount cannot be found. The servers have nothing
-    /// of it any more then.
+    /// The mount point is in use or not empty; the directory to mount cannot be found; or the kernel refuses. Neither it nor the servers
+    /// have anything of it then.
     pub fn start(path: &Path, choices: &Choices, with: Surroundings) -> Result<Arc<Mount>> {
         mount_table::check_mount_point(path)?;
-        let (session, negotiated) = mount(path, choices, &with)?;
         let claim = alive::claim(path, &with.source, with.identity);
         let identity = claim.identity;
         let id = ClientId(identity.client);
@@ -141,11 +142,12 @@ impl Mount {
                 incarnation: identity.incarnation,
                 fsname: with.config.fsname.clone(),
                 nid: with.nid.clone(),
-                has_inc_epoch: negotiated.has_inc_epoch() && !choices.are_names_uncached,
+                // What the kernel can do is known when it is mounted, before the first of its requests.
+                has_inc_epoch: false,
                 is_mmap_relaxed: choices.is_mmap_relaxed,
                 is_statfs_lazy: choices.is_statfs_lazy,
                 access_times: choices.access_times(),
-                has_kill_privileges: negotiated.has(fuse::abi::init::HANDLE_KILLPRIV_V2),
+                has_kill_privileges: false,
                 is_write_back_early: false,
             },
         );
@@ -157,7 +159,7 @@ impl Mount {
             replies: Mutex::default(),
             own_calls: Mutex::default(),
             next_own_call: AtomicU64::new(OWN_CALL),
-            notifier: session.notifier(),
+            notifier: Mutex::default(),
             has_locks: choices.lock_scope != LockScope::Nobody,
             has_user_xattrs: choices.has_user_xattrs,
             has_labels: Path::new(SELINUX).exists(),
@@ -194,10 +196,7 @@ impl Mount {
             path: path.to_owned(),
             fsname,
             source: with.source,
-            transport: match negotiated.transport {
-                fuse::Transport::Device => "dev",
-                fuse::Transport::Uring => "uring",
-            },
+            transport: OnceLock::new(),
             choices: choices.clone(),
             claim,
             owner,
@@ -206,7 +205,7 @@ impl Mount {
             endpoint,
             is_given_up: AtomicBool::new(false),
         });
-        if let Err(error) = mount.serve(session, with.awaited.as_ref()) {
+        if let Err(error) = mount.serve(with.awaited.as_ref()) {
             // What was looked up on the way has left locks, for which others would wait.
             let is_unanswered = error.is::<Unanswered>() || error.is::<Ended>();
             mount.is_given_up.store(is_unanswered, Ordering::Release);
@@ -230,8 +229,8 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Finds what is to be the root, and serves. After an error the kernel has the mount no longer.
-    fn serve(&self, mut session: Session, awaited: Option<&Awaited>) -> Result<()> {
+    /// Finds what is to be the root, mounts, and serves. After an error the kernel has nothing of it.
+    fn serve(&self, awaited: Option<&Awaited>) -> Result<()> {
         let root = match awaited {
             Some(awaited) => {
                 root::wait_for_mdt(&self.owner, &self.shared, awaited.until)?;
@@ -241,11 +240,36 @@ impl Mount {
         };
         assert!(self.shared.root.set(root).is_ok(), "the root is set once");
         self.owner.with(|client| client.set_root(root));
-        let handler = Arc::clone(&self.shared);
-        session.run(handler).with_context(|| format!("cannot serve {}", self.path.display()))?;
+        // That took time, in which somebody else may have mounted there.
+        mount_table::check_mount_point(&self.path)?;
+        let session = self.run(self.choices.transport)?;
         mount_table::name_helper(&self.source, &self.path);
         *lock(&self.session) = Some(session);
         Ok(())
+    }
+
+    /// Mounts, and takes the requests of the kernel.
+    fn run(&self, transport: Transport) -> Result<Session> {
+        let (mut session, negotiated) = mount(&self.path, &self.choices, transport, &self.source)?;
+        *lock(&self.shared.notifier) = Some(session.notifier());
+        let kernel = client::Kernel {
+            has_inc_epoch: negotiated.has_inc_epoch() && !self.choices.are_names_uncached,
+            has_kill_privileges: negotiated.has(fuse::abi::init::HANDLE_KILLPRIV_V2),
+        };
+        self.owner.with(|client| client.set_kernel(kernel));
+        let handler = Arc::clone(&self.shared);
+        session.run(handler).with_context(|| format!("cannot serve {}", self.path.display()))?;
+        let transport = match negotiated.transport {
+            fuse::Transport::Device => "dev",
+            fuse::Transport::Uring => "uring",
+        };
+        assert!(self.transport.set(transport).is_ok(), "it is mounted once");
+        Ok(session)
+    }
+
+    /// `dev` or `uring`.
+    pub fn transport(&self) -> &'static str {
+        self.transport.get().copied().unwrap_or_default()
     }
 
     /// How much the kernel asks for around a page fault, in KiB.
@@ -381,12 +405,12 @@ impl Mount {
     /// Our own options in force.
     pub fn options(&self) -> Vec<String> {
         let choices = Choices { is_statfs_lazy: self.is_statfs_lazy(), ..self.choices.clone() };
-        choices.shown(self.transport)
+        choices.shown(self.transport())
     }
 
     /// The same when it was mounted.
     pub fn options_at_start(&self) -> Vec<String> {
-        self.choices.shown(self.transport)
+        self.choices.shown(self.transport())
     }
 }
 
@@ -416,8 +440,13 @@ fn begin(owner: &Owner<Client>, shared: &Shared, call: Call) -> Receiver<Result<
     receiver
 }
 
-fn mount(path: &Path, choices: &Choices, with: &Surroundings) -> Result<(Session, fuse::Negotiated)> {
-    let transport = match choices.transport {
+fn mount(
+    path: &Path,
+    choices: &Choices,
+    transport: Transport,
+    source: &str,
+) -> Result<(Session, fuse::Negotiated)> {
+    let transport = match transport {
         Transport::Auto => fuse::TransportChoice::Auto,
         Transport::Dev => fuse::TransportChoice::Device,
         Transport::Uring => {
@@ -427,7 +456,7 @@ fn mount(path: &Path, choices: &Choices, with: &Surroundings) -> Result<(Session
         }
     };
     let options = fuse::MountOptions {
-        source: with.source.clone(),
+        source: source.to_owned(),
         allow_other: crate::sys::uid() == 0,
         flags: choices.flags,
         transport,
@@ -460,7 +489,7 @@ impl Shared {
                 }
             }
             Output::Notify(id, Notify::IncEpoch) => {
-                let result = told(self.notifier.inc_epoch());
+                let result = self.notify(Notify::IncEpoch);
                 self.owner().queue(Input::Notified(id, result));
             }
             Output::Notify(id, notice @ (Notify::InvalEntry { .. } | Notify::ExpireEntry { .. })) => {
@@ -518,17 +547,19 @@ impl Shared {
     }
 
     fn notify(&self, notice: Notify) -> NotifyResult {
+        let notifier = lock(&self.notifier).clone();
+        let Some(notifier) = notifier else { return NotifyResult::NoEntry };
         told(match notice {
-            Notify::InvalEntry { parent, name } => self.notifier.inval_entry(self.to_kernel(parent), &name),
-            Notify::ExpireEntry { parent, name } => self.notifier.expire_entry(self.to_kernel(parent), &name),
+            Notify::InvalEntry { parent, name } => notifier.inval_entry(self.to_kernel(parent), &name),
+            Notify::ExpireEntry { parent, name } => notifier.expire_entry(self.to_kernel(parent), &name),
             Notify::InvalInode { node, offset_bytes, byte_count } => {
-                self.notifier.inval_inode(self.to_kernel(node), offset_bytes, byte_count)
+                notifier.inval_inode(self.to_kernel(node), offset_bytes, byte_count)
             }
             Notify::Store { until, .. } if net::clock::now().time >= until => Ok(fuse::Notified::Unknown),
             Notify::Store { node, offset_bytes, data, .. } => {
-                self.notifier.store(self.to_kernel(node), offset_bytes, &data)
+                notifier.store(self.to_kernel(node), offset_bytes, &data)
             }
-            Notify::IncEpoch => self.notifier.inc_epoch(),
+            Notify::IncEpoch => notifier.inc_epoch(),
         })
     }
 

@@ -207,7 +207,7 @@ impl Node {
             on_end: Box::new(move |path| node.on_mount_end(path)),
         };
         let mount = Mount::start(path, choices, with)?;
-        tracing::info!(mount = %path.display(), transport = mount.transport, "mounted");
+        tracing::info!(mount = %path.display(), transport = mount.transport(), "mounted");
         lock(&self.mounts).push(Arc::clone(&mount));
         // What has come meanwhile went to those in the list.
         self.tell_since(told, |config| mount.set_config(config));
@@ -346,7 +346,7 @@ impl Node {
             fsname: mount.fsname.clone(),
             source: mount.source.clone(),
             mgs_nids: self.mgs_nids(),
-            transport: mount.transport.to_owned(),
+            transport: mount.transport().to_owned(),
             device: mount.device(),
             is_detached: mount.is_detached(),
             options: mount.options(),

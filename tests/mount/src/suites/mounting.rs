@@ -69,6 +69,9 @@ static CASES: &[Case] = &[
     Case { name: "umount_with_a_namesake_elsewhere", seconds: 120, run: namespaces::umount_with_namesake },
 ];
 
+/// Between two looks at what is mounted.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// For what another process is about to do.
 const LIMIT: Duration = Duration::from_secs(50);
 
@@ -416,8 +419,23 @@ fn expect_given_up(
     words: &[&str],
 ) -> Result<()> {
     let began = Instant::now();
-    let said =
-        cluster.try_sheen(&["mount", source, &point.to_string_lossy(), "-o", options], COMMAND_LIMIT)?;
+    let arguments = ["mount", source, &point.to_string_lossy(), "-o", options];
+    let has_ended = AtomicBool::new(false);
+    let (said, seen) = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut seen = sweep::mounts_under(point);
+            while !has_ended.load(Ordering::Acquire) && seen.is_empty() {
+                std::thread::sleep(LOOK_INTERVAL);
+                seen = sweep::mounts_under(point);
+            }
+            seen
+        });
+        let said = cluster.try_sheen(&arguments, COMMAND_LIMIT);
+        has_ended.store(true, Ordering::Release);
+        (said, looks.join().unwrap_or_default())
+    });
+    let said = said?;
+    expect(seen.is_empty(), "nothing is mounted meanwhile")?;
     note(&format!("without its MDT {source} is given up after {} s", began.elapsed().as_secs()));
     expect_eq(said.end.status_code(), Some(1), &said.all())?;
     expect_eq(said.errors.lines().count(), 1, &said.errors)?;
