@@ -35,6 +35,9 @@ pub enum SessionError {
     /// A thread or one of its descriptors could not be made.
     #[error("cannot start the threads of the mount")]
     Start(#[source] io::Error),
+    /// The same of rings. The connection takes nothing else now; a new one over `/dev/fuse` needs less.
+    #[error("cannot start the rings of the mount; transport=dev needs none")]
+    Rings(#[source] io::Error),
 }
 
 /// What all threads of a session share.
@@ -82,6 +85,12 @@ impl Shared {
         }
     }
 
+    fn end_thread(&self) {
+        if self.live_threads.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.handler.destroyed();
+        }
+    }
+
     /// Runs `body` as a transport thread; the last to end tells the handler.
     fn run_thread(&self, body: impl FnOnce()) {
         TRANSPORT_THREAD.set(true);
@@ -89,9 +98,7 @@ impl Shared {
         struct Guard<'a>(&'a Shared);
         impl Drop for Guard<'_> {
             fn drop(&mut self) {
-                if self.0.live_threads.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    self.0.handler.destroyed();
-                }
+                self.0.end_thread();
             }
         }
         let _guard = Guard(self);
@@ -205,7 +212,7 @@ impl Session {
         &self.path
     }
 
-    /// Starts the threads and returns.
+    /// Starts the threads and returns. After an error the handler is not told `destroyed`; after that of rings it has seen no request.
     pub fn run(&mut self, handler: Arc<dyn Handler>) -> Result<(), SessionError> {
         if !self.threads.is_empty() {
             return Err(SessionError::Running);
@@ -216,7 +223,8 @@ impl Session {
             dialect: Dialect { setxattr_ext: self.negotiated.has(init::SETXATTR_EXT) },
             message_bytes_max: self.negotiated.max_write_bytes as usize + (64 << 10),
             early: Early::default(),
-            live_threads: AtomicUsize::new(0),
+            // This call counts as one, so that nobody hears of the end of what has not begun.
+            live_threads: AtomicUsize::new(1),
         });
         let started = match self.negotiated.transport {
             Transport::Device => device::start(&shared, self.thread_count, &mut self.threads),
@@ -226,11 +234,20 @@ impl Session {
                     .map(|rings| self.rings = Some(rings))
             }
         };
-        started.map_err(|error| {
-            // Half a transport serves nobody: whoever waits shall get an error.
-            let _ = self.abort();
-            SessionError::Start(error)
-        })
+        match started {
+            Ok(()) => {
+                shared.end_thread();
+                Ok(())
+            }
+            Err(error) => {
+                // Half a transport serves nobody: whoever waits shall get an error.
+                let _ = self.abort();
+                Err(match self.negotiated.transport {
+                    Transport::Device => SessionError::Start(error),
+                    Transport::Uring => SessionError::Rings(error),
+                })
+            }
+        }
     }
 
     /// Unmounts. Not `lazy`: EBUSY when files are open. The threads end when the kernel lets the connection go.

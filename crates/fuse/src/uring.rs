@@ -203,6 +203,8 @@ pub(crate) fn start(
     // What the kernel demands of a payload buffer.
     let payload_size = (negotiated.max_write_bytes as usize).max(8192);
     let (ready, readiness) = mpsc::channel();
+    // A thread takes requests when all have their rings: after a failure the handler has seen none.
+    let mut starts = Vec::with_capacity(cpus.len());
     for (index, &cpu) in cpus.iter().enumerate() {
         let queues = (0..queue_count)
             .filter(|&queue| match cpus.binary_search(&queue) {
@@ -223,6 +225,8 @@ pub(crate) fn start(
             })
             .collect();
         let (rings, ready) = (rings.clone(), ready.clone());
+        let (start, started) = mpsc::channel();
+        starts.push(start);
         let body = move |shared: Arc<Shared>| {
             match RingThread::new(shared, rings, queues, index, cpu, payload_size) {
                 Ok(mut thread) => {
@@ -231,7 +235,7 @@ pub(crate) fn start(
                     let _ = ready.send(registered);
                     // The sender must be gone before the loop, or a failed sibling would never be noticed.
                     drop(ready);
-                    if is_ok {
+                    if is_ok && started.recv().is_ok() {
                         thread.run();
                     }
                 }
@@ -248,6 +252,10 @@ pub(crate) fn start(
             rings.end_all();
             return Err(error);
         }
+    }
+    for start in starts {
+        // A thread that is gone has panicked, which ends the others.
+        let _ = start.send(());
     }
     let control_rings = rings.clone();
     threads.push(shared.spawn("fuse-ctl".into(), move |shared| control::run(&shared, &control_rings))?);

@@ -242,10 +242,22 @@ impl Mount {
         self.owner.with(|client| client.set_root(root));
         // That took time, in which somebody else may have mounted there.
         mount_table::check_mount_point(&self.path)?;
-        let session = self.run(self.choices.transport)?;
+        let session = self.run_as_chosen()?;
         mount_table::name_helper(&self.source, &self.path);
         *lock(&self.session) = Some(session);
         Ok(())
+    }
+
+    /// As `run`, where nobody has named a transport with the one that can be had.
+    fn run_as_chosen(&self) -> Result<Session> {
+        let chosen = self.choices.transport;
+        match self.run(chosen) {
+            Err(error) if chosen == Transport::Auto && has_no_rings(&error) => {
+                tracing::info!("{error:#}: requests come through /dev/fuse");
+                self.run(Transport::Dev)
+            }
+            run => run,
+        }
     }
 
     /// Mounts, and takes the requests of the kernel.
@@ -412,6 +424,11 @@ impl Mount {
     pub fn options_at_start(&self) -> Vec<String> {
         self.choices.shown(self.transport())
     }
+}
+
+/// Whether io_uring was on, and what the mount needs of it could not be had.
+fn has_no_rings(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(fuse::SessionError::Rings(_)))
 }
 
 /// The configuration, and what parameters in it say of its targets.

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fuse::null::NullFs;
-use fuse::{Handler, Notifier, Reply, Request, Session, TransportChoice};
+use fuse::{Handler, MountOptions, Notifier, Reply, Request, Session, SessionError, TransportChoice};
 
 use crate::harness::*;
+use crate::memfs::MemFs;
 
 /// Answers nothing in `request`: a descriptor wakes the transport thread, which answers then.
 struct Deferred {
@@ -156,6 +157,39 @@ fn queues_of_cpus_that_are_not_ours_are_served() {
             });
         }
     });
+}
+
+/// Has a process of its own, since its memory has a limit.
+#[test]
+fn rings_that_cannot_be_had_leave_the_handler_to_another_mount() {
+    const IS_LIMITED: &str = "SHEEN_TEST_MEMORY_IS_LIMITED";
+    if transports().len() < 2 {
+        return;
+    }
+    if std::env::var_os(IS_LIMITED).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "transport::rings_that_cannot_be_had_leave_the_handler_to_another_mount"]);
+        assert!(again.env(IS_LIMITED, "1").status().unwrap().success());
+        return;
+    }
+    let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: 1 << 30 };
+    // SAFETY: the limit is a local.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let (dir, handler) = (tempfile::tempdir().unwrap(), Arc::new(MemFs::new()));
+    let is_destroyed = || handler.destroyed.load(std::sync::atomic::Ordering::SeqCst);
+    let large = MountOptions { ring_depth: 1024, ..options(TransportChoice::Auto) };
+    let (mut session, _) = Session::mount(dir.path(), large).unwrap();
+    let refused = session.run(handler.clone()).unwrap_err();
+    assert!(matches!(refused, SessionError::Rings(_)), "{refused}");
+    assert!(refused.to_string().contains("transport=dev"), "{refused}");
+    drop(session);
+    assert!(!is_destroyed(), "nothing has begun");
+    let (mut session, _) = Session::mount(dir.path(), options(TransportChoice::Device)).unwrap();
+    session.run(handler.clone()).unwrap();
+    fs::write(dir.path().join("f"), b"x").unwrap();
+    assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"x");
+    drop(session);
+    assert!(is_destroyed());
 }
 
 #[test]
