@@ -285,7 +285,8 @@ impl Mount {
                         std::thread::sleep(BUSY_RETRY_INTERVAL);
                         continue;
                     }
-                    let by = by.unwrap_or_else(|| "a process that cannot be looked at".to_owned());
+                    let by = by
+                        .unwrap_or_else(|| "a process that cannot be looked at, or an NFS export".to_owned());
                     bail!("{}", self.in_use_line(leave, &by))
                 }
                 // Somebody else was faster.
