@@ -7,11 +7,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi;
 use crate::decode::Frame;
+use crate::sys;
 
-/// Headers and payload share one mapping; the headers take the first page.
-const HEADER_MAP_SIZE: usize = 4096;
-const _: () = assert!(abi::URING_HEADER_SIZE <= HEADER_MAP_SIZE);
-const PAGE_BYTES: usize = 4096;
+/// No page is smaller.
+const _: () = assert!(abi::URING_HEADER_SIZE <= 4096);
 /// Less is not worth the call.
 const TRIMMED_BYTES_MIN: usize = 64 << 10;
 
@@ -45,9 +44,10 @@ unsafe impl Send for Entry {}
 unsafe impl Sync for Entry {}
 
 impl Entry {
-    /// Maps new buffers. Memory is used only once it is written.
+    /// Maps new buffers. Memory is used only once it is written. Headers and payload share one mapping; the headers take the first page, so
+    /// that the payload can be given back page by page.
     pub fn new(payload_size: usize) -> io::Result<Self> {
-        let len = HEADER_MAP_SIZE + payload_size;
+        let len = page_bytes() + payload_size;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(
@@ -63,7 +63,7 @@ impl Entry {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the offset is within the mapping.
-        let payload = unsafe { base.cast::<u8>().add(HEADER_MAP_SIZE) };
+        let payload = unsafe { base.cast::<u8>().add(page_bytes()) };
         Ok(Self {
             base: base.cast(),
             payload_size,
@@ -189,8 +189,8 @@ impl Entry {
     /// # Safety
     /// Only between the answer and its commit, by who commits it: from then on the kernel may write another request there.
     pub unsafe fn trim(&self) -> usize {
-        let used = self.used_bytes.load(Ordering::Relaxed).next_multiple_of(PAGE_BYTES);
-        let kept = self.answer_bytes.load(Ordering::Relaxed).next_multiple_of(PAGE_BYTES);
+        let used = self.used_bytes.load(Ordering::Relaxed).next_multiple_of(page_bytes());
+        let kept = self.answer_bytes.load(Ordering::Relaxed).next_multiple_of(page_bytes());
         if used < kept + TRIMMED_BYTES_MIN {
             return 0;
         }
@@ -205,10 +205,14 @@ impl Entry {
     }
 }
 
+fn page_bytes() -> usize {
+    sys::page_size() as usize
+}
+
 impl Drop for Entry {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and, as the last reference goes, unused: the ring was dropped before its slots.
-        unsafe { libc::munmap(self.base.cast(), HEADER_MAP_SIZE + self.payload_size) };
+        unsafe { libc::munmap(self.base.cast(), page_bytes() + self.payload_size) };
     }
 }
 
@@ -227,11 +231,11 @@ mod tests {
         assert_eq!(unsafe { entry.trim() }, 0, "the answer is still needed");
         entry.write_answer(2, 0, &[b"short"]);
         // SAFETY: as above.
-        assert_eq!(unsafe { entry.trim() }, size - PAGE_BYTES);
+        assert_eq!(unsafe { entry.trim() }, size - page_bytes());
         // SAFETY: as above.
         let payload = unsafe { std::slice::from_raw_parts(entry.payload(), size) };
         assert_eq!(payload[..6], *b"short\x07");
-        assert!(payload[PAGE_BYTES..].iter().all(|byte| *byte == 0));
+        assert!(payload[page_bytes()..].iter().all(|byte| *byte == 0));
         // SAFETY: as above.
         assert_eq!(unsafe { entry.trim() }, 0, "once");
     }
