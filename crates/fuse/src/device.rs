@@ -106,7 +106,13 @@ impl Reader {
         const BATCH_MAX: usize = 32;
         loop {
             let device = self.channel.file.as_raw_fd();
-            let Ok([device_events, wake_events]) = sys::poll([device, wake], -1) else { return };
+            let [device_events, wake_events] = match sys::poll([device, wake], -1) {
+                Ok(events) => events,
+                Err(error) => {
+                    tracing::error!(%error, "waiting for /dev/fuse failed; this thread ends");
+                    return;
+                }
+            };
             if wake_events != 0 {
                 shared.handler.woken(self.index);
             }
