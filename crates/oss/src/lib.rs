@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod durability;
+mod fetches;
 mod holdings;
 mod locks;
 pub mod machine;
@@ -14,5 +15,6 @@ mod op;
 pub mod rows;
 pub mod stats;
 
+pub use fetches::FetchId;
 pub use machine::{Input, Oss, OssEvent, OssOptions, Output};
 pub use stats::{OssStats, Samples};

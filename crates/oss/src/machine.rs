@@ -2,6 +2,7 @@
 //! nothing is left, then what became durable lets go what waited for it.
 
 use crate::durability::Durability;
+use crate::fetches::{FetchId, Fetches};
 use crate::holdings::Noted;
 use crate::locks::{Waiting, waiting_of};
 use crate::op;
@@ -9,7 +10,8 @@ use crate::rows;
 use crate::stats::OssStats;
 use base::limits::{LEASE, RECOVERY_WINDOW, SYNC_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
 use base::{
-    ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, WallTime,
+    ClientId, Duration, Extent, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno,
+    WallTime,
 };
 use bytes::Bytes;
 use ldlm::{Claimed, LockOutput, LockSpace, OpId};
@@ -63,6 +65,8 @@ pub enum Input {
     Frame(Frame),
     /// One of the stores has made more durable.
     Durable,
+    /// What was to be fetched has come, or nobody could bring it.
+    Fetched(FetchId),
     Tick,
     /// An operator wants this client gone.
     Evict(ClientId),
@@ -85,6 +89,12 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub enum Output {
     Send(Frame),
+    /// `ObjectStore::fetch` this, beside everything else, and say `Fetched`.
+    Fetch {
+        id: FetchId,
+        object: ObjectId,
+        extent: Extent,
+    },
     Event(OssEvent),
 }
 
@@ -132,6 +142,7 @@ pub struct Oss<M: MetaStore, O: ObjectStore> {
     pub(crate) stats: OssStats,
     /// Objects that could not be read when they were listed.
     pub(crate) unreadable: BTreeSet<ObjectId>,
+    pub(crate) fetches: Fetches,
     kick_at: Option<Time>,
     /// The last transaction when the object store was asked to sync.
     kicked_to: Transno,
@@ -192,6 +203,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             noted,
             stats: OssStats { since: options.now.wall, ..OssStats::default() },
             unreadable: BTreeSet::new(),
+            fetches: Fetches::default(),
             kick_at: None,
             kicked_to,
             tombstone_check_at: options.now.time,
@@ -284,6 +296,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             }
         }
         out.extend(self.events.drain(..).map(Output::Event));
+        out.extend(self.fetches.take_begun());
         self.schedule_kick(now);
     }
 
@@ -324,7 +337,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     /// Executes a request, now or when nobody is in its way.
-    fn on_work(&mut self, now: Now, work: Work, effects: &mut Effects) {
+    pub(crate) fn on_work(&mut self, now: Now, work: Work, effects: &mut Effects) {
         let needs = match &work.request {
             // Locks come back only after the requests that were made under them.
             Request::Ost(request) if work.token.replay.is_none() => op::needs(work.token.client, request),
@@ -348,7 +361,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.last_op
     }
 
-    fn execute(&mut self, now: Now, work: Work, effects: &mut Effects) {
+    pub(crate) fn execute(&mut self, now: Now, work: Work, effects: &mut Effects) {
         // At the end of a recovery a fence and what the client has sent behind it may come together.
         if !self.core.has_session(&work.token) {
             return;
@@ -461,7 +474,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             let pause = self.forget_old_tombstones(now);
             self.tombstone_check_at = now.time.after(pause);
         }
-        self.locks.on_tick(now.time, &mut effects.locks);
+        if !self.fetches.is_standing_still(now.time) {
+            self.locks.on_tick(now.time, &mut effects.locks);
+        }
         self.core.on_tick(now, &mut effects.core);
     }
 
@@ -521,6 +536,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.waiting_work.remove(&op);
             self.locks.release(now.time, op, &mut effects.locks);
         }
+        self.fetches.drop_client(client);
         self.grants.drop_client(client);
         self.forget_noted(client);
         self.retire_locks(now, client, effects);
@@ -562,6 +578,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
                 self.check_note();
                 self.core.on_durable(now, &mut effects.core);
             }
+            Input::Fetched(id) => self.on_fetched(now, id, &mut effects),
             Input::Tick => self.on_tick(now, &mut effects),
             Input::Evict(client) => self.core.evict(now, client, EvictReason::Operator, &mut effects.core),
             Input::Departed { client, incarnation } => {
@@ -582,7 +599,8 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
         if self.core.is_outdated() {
             return None;
         }
-        let deadlines = [self.core.next_deadline(), self.locks.next_deadline(), self.kick_at];
+        let of_locks = self.locks.next_deadline().map(|at| self.fetches.not_while_standing_still(at));
+        let deadlines = [self.core.next_deadline(), of_locks, self.kick_at];
         deadlines.into_iter().flatten().chain([self.tombstone_check_at]).min()
     }
 

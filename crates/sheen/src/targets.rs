@@ -2,6 +2,7 @@
 
 mod barrier;
 mod door;
+mod fetcher;
 mod mgs_rows;
 mod peers;
 mod prober;
@@ -17,6 +18,7 @@ use barrier::Barrier;
 use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Start, TargetId, TargetKind, Time};
 use door::Door;
+use fetcher::Fetcher;
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
 pub use mgs_rows::{InEtcd, MgsRows, Trouble};
@@ -244,12 +246,20 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
+            let fetcher = Fetcher::new(Arc::clone(&data));
             let mut machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
             machine.await_word();
             epoch = machine.core().epoch();
             starts = machine.core().lineage().starts().to_vec();
             let perform = perform(&dir, shared, &barrier);
-            Served::Oss(own(machine, shared, || oss::Input::Tick, oss::Input::Frame, perform))
+            let fetching = Arc::clone(&fetcher);
+            let perform = move |output| match output {
+                oss::Output::Fetch { id, object, extent } => fetching.start(id, object, extent),
+                output => perform(output),
+            };
+            let owner = own(machine, shared, || oss::Input::Tick, oss::Input::Frame, perform);
+            fetcher.fill(&owner);
+            Served::Oss(owner)
         }
     };
     let machine: Arc<dyn Port> = match &served {
@@ -405,6 +415,7 @@ impl Perform for oss::Output {
         match self {
             oss::Output::Send(frame) => return Some(frame),
             oss::Output::Event(event) => log_oss_event(target, &event),
+            oss::Output::Fetch { .. } => {}
         }
         None
     }

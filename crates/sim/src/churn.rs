@@ -355,6 +355,7 @@ impl Churn {
             match effect {
                 Effect::Send(frame) => self.post_frame(frame),
                 Effect::Probe(probe) => self.on_probe(&probe),
+                Effect::Fetch(_) => self.violate("machines", format!("{id}: everything is in memory here")),
                 Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
                 Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
                 Effect::Core(event) => self.on_core(id, &event),

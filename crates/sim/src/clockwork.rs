@@ -321,6 +321,7 @@ impl Clockwork {
             match effect {
                 Effect::Send(frame) => self.post(DELAY, Event::Deliver(frame)),
                 Effect::Probe(probe) => self.on_probe(&probe),
+                Effect::Fetch(_) => self.violate("machines", format!("{id}: everything is in memory here")),
                 Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
                 Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
                 Effect::Core(event) => self.on_core(id, &event),

@@ -32,6 +32,8 @@ pub enum Effect {
     Send(Frame),
     /// Of the management server, answered by `Server::serves` of its target.
     Probe(Probe),
+    /// Of an OST, answered by `Server::fetched` when its device has brought what was asked for.
+    Fetch(oss::FetchId),
     Core(CoreEvent),
     Note(String),
     /// What can go wrong only with a device, or because something is not what it must be.
@@ -231,6 +233,7 @@ impl Server {
         }
         out.extend(outputs.into_iter().map(|output| match output {
             oss::Output::Send(frame) => Effect::Send(frame),
+            oss::Output::Fetch { id, .. } => Effect::Fetch(id),
             oss::Output::Event(OssEvent::Core(event)) => Effect::Core(event),
             oss::Output::Event(event) => Effect::Note(format!("{event:?}")),
         }));
@@ -334,6 +337,12 @@ impl Server {
         }
         self.mgc(now, mgc::Input::Tick, out);
         self.ask_lapsed(now, out);
+        self.settle();
+    }
+
+    /// The device of an OST has brought what was asked for, by this incarnation or by an earlier one.
+    pub fn fetched(&mut self, now: Now, id: oss::FetchId, out: &mut Vec<Effect>) {
+        self.oss(now, oss::Input::Fetched(id), out);
         self.settle();
     }
 

@@ -50,6 +50,8 @@ const SLOWNESS: u64 = 16;
 const STORM_DELAYS_MAX: u64 = 4;
 /// Room for what clients hold, where it is little: it is used up now and then.
 const HELD_FEW: usize = 40;
+/// One of so many reads of an OST waits for its device.
+const COLD_ONE_IN: u64 = 3;
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
 
 /// Something that happens later.
@@ -60,6 +62,8 @@ enum Event {
     Start(TargetId),
     /// Somebody is asked, or is not to be found.
     Probe(mgs::Probe),
+    /// The device of an OST has brought something.
+    Fetched(TargetId, oss::FetchId),
     Notify(usize, u64, NotifyId, Notify),
     Heal(Cut),
     Crash(TargetId, bool),
@@ -184,6 +188,7 @@ impl World {
         let all = [&[TargetId::MGT], ids.as_slice()].concat();
         let mut servers: BTreeMap<TargetId, Server> =
             all.iter().map(|id| (*id, Server::new(*id, RECOVERY_WINDOW))).collect();
+        servers.values().for_each(|server| server.objects.set_cold(COLD_ONE_IN));
         if seed.is_multiple_of(8) {
             let small = || MemoryHoldings::with_room(HELD_FEW);
             servers.values_mut().for_each(|server| server.holdings = small());

@@ -196,6 +196,40 @@ pub(crate) fn read_more(
     Ok(done)
 }
 
+/// The same of what is in memory.
+///
+/// # Errors
+/// EAGAIN where something is not; EOPNOTSUPP where nobody can say.
+pub(crate) fn read_more_at_once(
+    file: &File,
+    buffer: &mut ReadBuffer,
+    byte_count: usize,
+    offset_bytes: u64,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < byte_count {
+        let room = buffer.room(byte_count - done);
+        let part = libc::iovec { iov_base: room.cast(), iov_len: byte_count - done };
+        let at = offset(offset_bytes + done as u64)?;
+        // SAFETY: there is room for so many bytes: writable memory behind what the buffer holds.
+        let count = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, at, libc::RWF_NOWAIT) };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error);
+        };
+        // SAFETY: the kernel has written so many more bytes, for which there was room.
+        unsafe { buffer.advance(count) };
+        if count == 0 {
+            break;
+        }
+        done += count;
+    }
+    Ok(done)
+}
+
 /// One pread(2) of them.
 fn read_behind(
     file: &File,

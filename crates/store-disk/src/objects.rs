@@ -471,12 +471,24 @@ impl Shared {
         changed
     }
 
-    fn read(&self, id: &ObjectId, extent: Extent, is_ahead: bool) -> Result<Bytes, StoreError> {
-        let way = Way { reading: &self.reading, is_ahead };
+    fn read(
+        &self,
+        id: &ObjectId,
+        extent: Extent,
+        is_ahead: bool,
+        is_at_once: bool,
+    ) -> Result<Bytes, StoreError> {
+        let way = Way { reading: &self.reading, is_ahead, is_at_once };
         self.traffic.read(extent.start, || {
             self.existing(id)?.read_for(extent.start, extent.byte_count() as usize, way)
         })
     }
+}
+
+/// Since this process first asked.
+fn now_ns() -> u64 {
+    static BEGIN: OnceLock<std::time::Instant> = OnceLock::new();
+    BEGIN.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
 }
 
 impl ObjectStore for ObjectDisk {
@@ -493,12 +505,43 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
-        self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), false)
+        self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), false, false)
     }
 
     /// Past the kernel's page cache where that is cold, from smaller reads on: who waits for each is better off with what the kernel reads ahead.
     fn read_ahead(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
-        self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), true)
+        self.shared.read(id, Extent::at(offset_bytes, byte_count as u64), true, false)
+    }
+
+    fn read_at_once(
+        &self,
+        id: &ObjectId,
+        offset_bytes: u64,
+        byte_count: usize,
+        is_ahead: bool,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let shared = &*self.shared;
+        let extent = Extent::at(offset_bytes, byte_count as u64);
+        if shared.reading.can_be_at_once() {
+            match shared.read(id, extent, is_ahead, true) {
+                Err(StoreError::Device { errno: libc::EAGAIN, .. }) => {
+                    let waited =
+                        shared.reading.waits.wait(now_ns, || shared.read(id, extent, is_ahead, false));
+                    return waited.transpose();
+                }
+                Err(StoreError::Device { errno: libc::EOPNOTSUPP, .. }) => shared.reading.refuse_at_once(),
+                result => return result.map(Some),
+            }
+        }
+        shared.read(id, extent, is_ahead, false).map(Some)
+    }
+
+    fn fetch(&self, id: &ObjectId, extent: Extent) {
+        self.shared.reading.waits.fetch(now_ns, || {
+            if let Ok(object) = self.shared.existing(id) {
+                object.fetch(extent);
+            }
+        });
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {

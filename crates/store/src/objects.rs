@@ -56,6 +56,25 @@ pub trait ObjectStore: Send + Sync {
         self.read(id, offset_bytes, byte_count)
     }
 
+    /// As `read`, or `read_ahead`; nothing where a device would have to be waited for, which is worth another thread: `fetch` has to be called then,
+    /// by whoever may wait.
+    ///
+    /// # Errors
+    /// As `read`.
+    fn read_at_once(
+        &self,
+        id: &ObjectId,
+        offset_bytes: u64,
+        byte_count: usize,
+        is_ahead: bool,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let read = if is_ahead { Self::read_ahead } else { Self::read };
+        read(self, id, offset_bytes, byte_count).map(Some)
+    }
+
+    /// Brings what `read_at_once` has not given into memory. Waits for the device, beside all other calls. Who reads then hears of errors.
+    fn fetch(&self, _id: &ObjectId, _extent: Extent) {}
+
     /// Sets the size, creating the object if need be; new bytes are a hole.
     ///
     /// # Errors

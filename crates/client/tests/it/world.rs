@@ -483,10 +483,17 @@ impl World {
         if self.is_checking {
             machine.check();
         }
-        self.frames.extend(out.into_iter().filter_map(|output| match output {
-            oss::Output::Send(frame) => Some(frame),
-            oss::Output::Event(_) => None,
-        }));
+        let mut fetched = Vec::new();
+        for output in out {
+            match output {
+                oss::Output::Send(frame) => self.frames.push_back(frame),
+                oss::Output::Fetch { id, .. } => fetched.push(id),
+                oss::Output::Event(_) => {}
+            }
+        }
+        for id in fetched {
+            self.ost_input(index, oss::Input::Fetched(id));
+        }
     }
 
     pub fn input(&mut self, mount: usize, input: Input) {

@@ -1,13 +1,14 @@
 //! Bytes of an object.
 
+use crate::fetches::Waiter;
 use crate::machine::{Effects, Oss};
 use base::limits::BULK_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status};
 use bytes::Bytes;
 use ldlm::{EnqueueRequest, Need};
 use store::{MetaStore, ObjectStore};
-use target::Token;
-use wire::{LockGrant, LockMode, LockPolicy, OstReply, Reply};
+use target::{Token, Work};
+use wire::{LockGrant, LockMode, LockPolicy, OstReply, OstRequest, Reply, Request};
 
 /// Without a lock of its own a read waits for writers.
 pub(super) fn needs(object: ObjectId, extent: Extent) -> Vec<Need> {
@@ -30,8 +31,16 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }) {
             return Err(Status::LockLost);
         }
-        let (data, size_bytes) = self.read_object(object, extent, token.is_unawaited)?;
-        self.answer(now, token, Reply::Ost(OstReply::Data { size_bytes }), data, effects);
+        match self.read_object(object, extent, token.is_unawaited)? {
+            Some((data, size_bytes)) => {
+                self.answer(now, token, Reply::Ost(OstReply::Data { size_bytes }), data, effects);
+            }
+            None => {
+                let request = Request::Ost(OstRequest::Read { object, extent, lock });
+                let work = Work { token, request, data: Bytes::new() };
+                self.fetches.begin(now, (object, extent), Waiter::Read(work));
+            }
+        }
         Ok(())
     }
 
@@ -69,30 +78,36 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             _ => extent,
         };
         match self.read_object(object, covered, token.is_unawaited) {
-            Ok((data, size_bytes)) => {
+            Ok(Some((data, size_bytes))) => {
                 let reply = Reply::Ost(OstReply::LockedData { size_bytes, lock: grant });
                 self.answer(now, token, reply, data, effects);
+            }
+            Ok(None) => {
+                let waiter = Waiter::Locked { token, grant, read: (object, covered) };
+                self.fetches.begin(now, (object, covered), waiter);
             }
             Err(status) => self.refuse(now, token, status, effects),
         }
     }
 
+    /// Nothing where it has to be fetched first.
     fn read_object(
         &mut self,
         object: ObjectId,
         extent: Extent,
         is_ahead: bool,
-    ) -> Result<(Bytes, u64), Status> {
+    ) -> Result<Option<(Bytes, u64)>, Status> {
         let size_bytes = self.object_stat(object)?.map_or(0, |stat| stat.size_bytes);
         let byte_count = extent.byte_count() as usize;
-        let data = match (extent.start < size_bytes, is_ahead) {
-            (true, true) => self.objects.read_ahead(&object, extent.start, byte_count),
-            (true, false) => self.objects.read(&object, extent.start, byte_count),
-            (false, _) => Ok(Bytes::new()),
+        let data = match (extent.start < size_bytes, self.fetches.is_fetched()) {
+            (false, _) => Ok(Some(Bytes::new())),
+            (true, false) => self.objects.read_at_once(&object, extent.start, byte_count, is_ahead),
+            (true, true) if is_ahead => self.objects.read_ahead(&object, extent.start, byte_count).map(Some),
+            (true, true) => self.objects.read(&object, extent.start, byte_count).map(Some),
         };
-        let data = data.map_err(|error| self.store_status(object, &error))?;
+        let Some(data) = data.map_err(|error| self.store_status(object, &error))? else { return Ok(None) };
         self.stats.read.add(data.len() as u64);
-        Ok((data, size_bytes))
+        Ok(Some((data, size_bytes)))
     }
 }
 

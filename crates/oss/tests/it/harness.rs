@@ -5,7 +5,7 @@ use base::{
     Transno, WallTime,
 };
 use bytes::Bytes;
-use oss::{Input, Oss, OssEvent, OssOptions, Output};
+use oss::{FetchId, Input, Oss, OssEvent, OssOptions, Output};
 use rpc::import::{Answer, Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub struct World {
     pub oss: Option<Oss<MemoryMeta, MemoryObjects>>,
     pub clients: BTreeMap<ClientId, TestClient>,
     pub events: Vec<OssEvent>,
+    /// What the device was asked for.
+    pub fetching: Vec<FetchId>,
     pub now: Now,
     wire: VecDeque<Frame>,
     next_lock: u64,
@@ -64,6 +66,7 @@ impl World {
             oss: None,
             clients: BTreeMap::new(),
             events: vec![],
+            fetching: vec![],
             now,
             wire: VecDeque::new(),
             next_lock: 1,
@@ -200,9 +203,18 @@ impl World {
         for output in out {
             match output {
                 Output::Send(frame) => self.wire.push_back(frame),
+                Output::Fetch { id, .. } => self.fetching.push(id),
                 Output::Event(event) => self.events.push(event),
             }
         }
+    }
+
+    /// The device brings all that it was asked for.
+    pub fn fetch(&mut self) {
+        for id in std::mem::take(&mut self.fetching) {
+            self.handle(Input::Fetched(id));
+        }
+        self.run();
     }
 
     /// Delivers frames, and syncs when asked to, until nothing moves.

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod early;
+mod fetches;
 mod harness;
 mod locks;
 mod operations;

@@ -122,7 +122,7 @@ fn ost() {
         &[|| oss::Input::Durable, || oss::Input::Tick],
         |output| match output {
             oss::Output::Send(frame) => Some(frame),
-            oss::Output::Event(_) => None,
+            oss::Output::Fetch { .. } | oss::Output::Event(_) => None,
         },
     );
 }

@@ -5,6 +5,8 @@ use crate::frames::short;
 
 /// Longer than the management server waits for it, at times.
 const PROBE_NS_MAX: u64 = 2_500_000_000;
+/// The same of a device that is asked for what is not in memory.
+const FETCH_NS_MAX: u64 = 20_000_000;
 
 impl World {
     pub(super) fn post(&mut self, after: Duration, event: Event) {
@@ -76,6 +78,9 @@ impl World {
                 self.on_server(TargetId::MGT, |server, now, _, out| {
                     server.on_probed(now, probe.id, found, out);
                 });
+            }
+            Event::Fetched(id, fetch) => {
+                self.on_server(id, |server, now, _, out| server.fetched(now, fetch, out));
             }
             Event::Crash(id, is_power) => self.crash(id, is_power),
             Event::Evict(id, client) => {
@@ -152,6 +157,11 @@ impl World {
                 self.count("probe");
                 let takes = Duration::from_nanos(self.rng.below(PROBE_NS_MAX));
                 self.post(takes, Event::Probe(probe));
+            }
+            Effect::Fetch(fetch) => {
+                self.count("read fetched");
+                let takes = Duration::from_nanos(self.rng.below(FETCH_NS_MAX));
+                self.post(takes, Event::Fetched(id, fetch));
             }
             Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
             Effect::Note(note) => self.trace(|| format!("{id}: {note}")),

@@ -268,8 +268,12 @@ impl ObjectFile {
                 past_cache.map_or(0, |way| self.read_past_cache(inner, part, &mut bytes, way.reading));
             let left = part_bytes - past_bytes;
             let offset_bytes = stored_offset(part.start) + past_bytes as u64;
-            let count = device::read_more(&self.file, &mut bytes, left, offset_bytes)
-                .map_err(|error| self.error("read an object", &error, part.start))?;
+            let is_at_once = way.is_some_and(|way| way.is_at_once) && past_cache.is_none();
+            let count = match is_at_once {
+                true => device::read_more_at_once(&self.file, &mut bytes, left, offset_bytes),
+                false => device::read_more(&self.file, &mut bytes, left, offset_bytes),
+            };
+            let count = count.map_err(|error| self.error("read an object", &error, part.start))?;
             if let Some(way) = way {
                 way.reading.add(past_bytes, count);
             }
@@ -310,7 +314,7 @@ impl ObjectFile {
         self.read_for(
             offset_bytes,
             byte_count,
-            Way { reading: &super::reading::Reading::default(), is_ahead: false },
+            Way { reading: &super::reading::Reading::default(), is_ahead: false, is_at_once: false },
         )
     }
 
@@ -326,6 +330,21 @@ impl ObjectFile {
         let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)), Some(way))?;
         let to = bytes.len().min((end - start) as usize);
         Ok(bytes.slice(((offset_bytes - start) as usize).min(to)..to))
+    }
+
+    /// Reads blocks, and their checksums, into the kernel's page cache, beside all others that use the object: through memory of whole
+    /// blocks, since a read past the cache may be going on with this descriptor.
+    pub fn fetch(&self, extent: Extent) {
+        for part in parts(Extent::new(block_floor(extent.start), block_ceil(extent.end))) {
+            let stored = stored_offset(part.start);
+            let checksums = stored - part.start % GROUP_BYTES - BLOCK_BYTES;
+            for (offset_bytes, byte_count) in [(checksums, BLOCK_BYTES), (stored, part.byte_count())] {
+                let mut bytes = ReadBuffer::with_capacity((byte_count + BLOCK_BYTES) as usize);
+                bytes.align(BLOCK_BYTES as usize);
+                // Who reads it hears of errors.
+                let _ = device::read_more(&self.file, &mut bytes, byte_count as usize, offset_bytes);
+            }
+        }
     }
 
     /// What a block holds, checked, with zeros behind the end of the object.

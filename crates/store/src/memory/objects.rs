@@ -9,6 +9,7 @@ use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// What the device has of one unsynced mutation after a crash.
@@ -104,9 +105,17 @@ pub struct MemoryObjects {
     state: Mutex<State>,
     mode: SyncMode,
     on_durable: Option<OnDurable>,
+    /// One of so many reads has to wait for a device; none: 0.
+    cold_one_in: AtomicU64,
+    read_count: AtomicU64,
 }
 
 impl MemoryObjects {
+    /// From now on one of so many reads has to be fetched first.
+    pub fn set_cold(&self, one_in: u64) {
+        self.cold_one_in.store(one_in, Ordering::Relaxed);
+    }
+
     /// Empty, synced only by `sync`.
     pub fn new() -> MemoryObjects {
         MemoryObjects::default()
@@ -353,6 +362,20 @@ impl ObjectStore for MemoryObjects {
             return Err(StoreError::CorruptObject { id: *id, offset_bytes: block * BLOCK_BYTES });
         }
         Ok(object.read(offset_bytes, byte_count).into())
+    }
+
+    fn read_at_once(
+        &self,
+        id: &ObjectId,
+        offset_bytes: u64,
+        byte_count: usize,
+        _is_ahead: bool,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let read = self.read_count.fetch_add(1, Ordering::Relaxed);
+        match self.cold_one_in.load(Ordering::Relaxed) {
+            one_in if one_in > 0 && read.is_multiple_of(one_in) => Ok(None),
+            _ => self.read(id, offset_bytes, byte_count).map(Some),
+        }
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {
