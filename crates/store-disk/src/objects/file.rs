@@ -408,18 +408,24 @@ impl ObjectFile {
             && inner.lenient_from == u64::MAX
             && extent.start == 0
             && data.len() <= FIRST_WRITE_BYTES_MAX;
-        let written = if is_first {
-            self.write_first(&mut inner, data, &checksums)
+        let (written_end, written) = if is_first {
+            (extent.end, self.write_first(&mut inner, data, &checksums))
         } else {
             self.announce(&mut inner, block_floor(extent.start))?;
-            self.write_data(offset_bytes, data)
-                .and_then(|()| self.set_checksums(&mut inner, offset_bytes / BLOCK_BYTES, &checksums))
+            match self.write_data(offset_bytes, data) {
+                Ok(()) => {
+                    let first_block = offset_bytes / BLOCK_BYTES;
+                    (extent.end, self.set_checksums(&mut inner, first_block, &checksums))
+                }
+                Err((written_end, error)) => (written_end, Err(error)),
+            }
         };
         if written.is_err() {
-            // Nothing that was not there before stays there; what was overwritten in part gets fitting checksums.
+            // Nothing that was not there before stays there; what was overwritten, if only in part, gets fitting checksums. What was
+            // not keeps its own: nobody has looked at it, and it may be damaged.
             let _ = self.restore_length(&mut inner, size_bytes);
-            let _ = self
-                .checksum_anew(&mut inner, Extent::new(extent.start, block_ceil(extent.end).min(size_bytes)));
+            let overwritten = Extent::new(extent.start, block_ceil(written_end).min(size_bytes));
+            let _ = self.checksum_anew(&mut inner, overwritten);
             let _ = self.clear_checksums_behind(&mut inner);
         } else {
             inner.size_bytes = size_bytes.max(extent.end);
@@ -444,11 +450,14 @@ impl ObjectFile {
         Ok(())
     }
 
-    fn write_data(&self, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
+    /// An error comes with the offset up to which the bytes were written.
+    fn write_data(&self, offset_bytes: u64, data: &[u8]) -> Result<(), (u64, StoreError)> {
         for part in written_parts(Extent::at(offset_bytes, data.len() as u64)) {
             let range = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
             device::write_all(&self.file, data.get(range).unwrap_or_default(), stored_offset(part.start))
-                .map_err(|(_, error)| self.change_error("write an object", &error, part.end))?;
+                .map_err(|(done, error)| {
+                    (part.start + done as u64, self.change_error("write an object", &error, part.end))
+                })?;
         }
         Ok(())
     }

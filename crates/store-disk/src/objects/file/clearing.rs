@@ -219,7 +219,7 @@ impl ObjectFile {
             part.copy_from_slice(&zeros);
         }
         self.set_checksums(inner, block, &[crc32c::crc32c(&whole)])?;
-        let written = self.write_data(extent.start, &zeros);
+        let written = self.write_data(extent.start, &zeros).map_err(|(_, error)| error);
         if written.is_err() {
             // It has its room, and waits there.
             let _ = self.set_checksums(inner, block, &[former]);

@@ -639,6 +639,39 @@ fn a_failure_makes_no_damage_good() {
     assert_eq!(object.read(19 * BLOCK_BYTES, 2 * BLOCK_BYTES as usize).unwrap()[4095..4097], [0, 7]);
 }
 
+/// Neither behind the call that failed nor within it.
+#[test]
+fn a_write_that_fails_makes_no_damage_good_that_it_did_not_reach() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &[7; 128 * BLOCK_BYTES as usize], false).unwrap();
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    drop(object);
+    let damaged = [20 * BLOCK_BYTES, 40 * BLOCK_BYTES];
+    for offset_bytes in damaged {
+        let file = device::open(&path, false).unwrap();
+        device::write_all(&file, &[9], stored_offset(offset_bytes) + 50).unwrap();
+    }
+    let object = open(&path, 2);
+    // Neither its header nor its checksums are written from here on.
+    object.write(100 * BLOCK_BYTES, &[7; BLOCK_BYTES as usize], false).unwrap();
+    device::faults::fail_writes_but_one_below(&path);
+    assert!(object.write(0, &[8; 64 * BLOCK_BYTES as usize], false).is_err());
+    device::faults::mend(&path);
+    for offset_bytes in damaged {
+        let refused = Err(StoreError::CorruptObject { id: ID, offset_bytes });
+        assert_eq!(object.read(offset_bytes, 1), refused);
+    }
+    // What it did reach, and what it did not.
+    assert_eq!(object.read(14 * BLOCK_BYTES, 2 * BLOCK_BYTES as usize).unwrap()[4095..4097], [8, 7]);
+    assert_eq!(object.read(41 * BLOCK_BYTES, BLOCK_BYTES as usize).unwrap(), [7; BLOCK_BYTES as usize][..]);
+    object.write(0, &[8; 64 * BLOCK_BYTES as usize], false).unwrap();
+    let expected = [[8; 64 * BLOCK_BYTES as usize], [7; 64 * BLOCK_BYTES as usize]].concat();
+    check_content(object, &path, &expected);
+}
+
 /// An edge takes two writes, in whatever order: of its bytes and of its checksum.
 #[test]
 fn an_edge_that_is_half_written_is_as_it_was() {
