@@ -147,7 +147,7 @@ fn offset(bytes: u64) -> io::Result<libc::off_t> {
 pub(crate) fn write_all(file: &File, data: &[u8], offset_bytes: u64) -> Result<(), (usize, io::Error)> {
     gate::pass();
     #[cfg(test)]
-    faults::check_write(file).map_err(|error| (0, error))?;
+    faults::check_write(file, Extent::at(offset_bytes, data.len() as u64)).map_err(|error| (0, error))?;
     let mut done = 0;
     while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
         match file.write_at(rest, offset_bytes + done as u64) {

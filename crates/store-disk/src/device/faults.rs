@@ -1,5 +1,6 @@
 //! Devices that fail, for the tests of this crate.
 
+use base::Extent;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,6 +13,8 @@ enum Call {
     Read,
     Write,
     LaterWrite,
+    RefusedWrite,
+    WriteToHole,
     Sync,
     SyncFileSystem,
     Allocate,
@@ -46,6 +49,16 @@ pub fn fail_writes_below(path: &Path) {
 /// One more write to a file below this directory is done, and no other.
 pub fn fail_writes_but_one_below(path: &Path) {
     fail(Call::LaterWrite, path);
+}
+
+/// From now on no file below this directory gets a block, and each that is written again needs one.
+pub fn refuse_writes_below(path: &Path) {
+    fail(Call::RefusedWrite, path);
+}
+
+/// From now on no file below this directory gets a block, and none is needed for what it has.
+pub fn refuse_writes_to_holes_below(path: &Path) {
+    fail(Call::WriteToHole, path);
 }
 
 /// From now on every sync of a file below this directory fails.
@@ -115,7 +128,14 @@ pub(super) fn check_read(file: &File) -> io::Result<()> {
     if is_any { check(Call::Read, file) } else { Ok(()) }
 }
 
-pub(super) fn check_write(file: &File) -> io::Result<()> {
+pub(super) fn check_write(file: &File, part: Extent) -> io::Result<()> {
+    let no_space = |_| io::Error::from_raw_os_error(libc::ENOSPC);
+    check(Call::RefusedWrite, file).map_err(no_space)?;
+    if let Err(error) = check(Call::WriteToHole, file).map_err(no_space)
+        && super::seek(file, part.start, libc::SEEK_HOLE)?.is_none_or(|hole| hole < part.end)
+    {
+        return Err(error);
+    }
     check(Call::Write, file)?;
     if check(Call::LaterWrite, file).is_err() {
         let mut failing = FAILING.lock().expect("no test panics inside");

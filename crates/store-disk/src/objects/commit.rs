@@ -34,6 +34,8 @@ const LEFT_BEHIND_COUNT_MAX: usize = 64;
 const READ_ON_INTERVAL: Duration = Duration::from_millis(10);
 /// ...and so often although rounds follow each other without a pause.
 const READ_ON_INTERVAL_MAX: Duration = Duration::from_millis(100);
+/// How long all of them rest when the device had no room for the checksums of one, which may last.
+const READ_ON_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
@@ -46,10 +48,12 @@ struct State {
     resting: VecDeque<(ObjectId, Instant)>,
     /// Parts of files that are to be written out, unless a round comes first.
     left_behind: VecDeque<(ObjectId, Extent)>,
-    /// Objects that are to be read on. Each is larger than 64 MiB, so there are not many.
+    /// Objects that are to be read on. Each is larger than 64 MiB, or had no room for its checksums, so there are not many.
     believed: VecDeque<ObjectId>,
     /// When a piece of one was read last.
     read_on: Option<Instant>,
+    /// The next one is not read before so much later.
+    read_on_pause: Duration,
     /// Bytes written since the last round began.
     unsynced_bytes: u64,
     oldest: Option<Instant>,
@@ -70,6 +74,14 @@ enum Work {
     WriteOut(ObjectId, Extent),
     Round(Round),
     ReadOn(ObjectId),
+}
+
+impl Work {
+    fn read_on(state: &mut State, id: ObjectId) -> Work {
+        state.read_on = Some(Instant::now());
+        state.read_on_pause = Duration::ZERO;
+        Work::ReadOn(id)
+    }
 }
 
 /// What one round takes over.
@@ -179,6 +191,17 @@ impl Changes {
         }
     }
 
+    /// There is no room for its checksums now.
+    fn put_off_believed(&self, id: &ObjectId) {
+        let mut state = self.state();
+        state.read_on_pause = READ_ON_PAUSE;
+        // Another one may need none, or its own.
+        if let Some(at) = state.believed.iter().position(|believed| believed == id) {
+            state.believed.remove(at);
+            state.believed.push_back(*id);
+        }
+    }
+
     /// It is not, or cannot be read.
     fn forget_believed(&self, id: &ObjectId) {
         self.state().believed.retain(|believed| believed != id);
@@ -232,18 +255,17 @@ impl Changes {
             if !is_round_due && let Some((id, part)) = state.left_behind.pop_front() {
                 return Some(Work::WriteOut(id, part));
             }
-            if let Some(id) = believed.filter(|_| since >= READ_ON_INTERVAL_MAX) {
-                state.read_on = Some(Instant::now());
-                return Some(Work::ReadOn(id));
+            if let Some(id) = believed.filter(|_| since >= READ_ON_INTERVAL_MAX.max(state.read_on_pause)) {
+                return Some(Work::read_on(&mut state, id));
             }
             if is_round_due {
                 return Some(Work::Round(self.take_round(&mut state, false)));
             }
-            if let Some(id) = believed.filter(|_| since >= READ_ON_INTERVAL) {
-                state.read_on = Some(Instant::now());
-                return Some(Work::ReadOn(id));
+            let interval = READ_ON_INTERVAL.max(state.read_on_pause);
+            if let Some(id) = believed.filter(|_| since >= interval) {
+                return Some(Work::read_on(&mut state, id));
             }
-            let read_on_in = believed.map(|_| READ_ON_INTERVAL.saturating_sub(since));
+            let read_on_in = believed.map(|_| interval.saturating_sub(since));
             state = match [sync_in, settle_in, read_on_in].into_iter().flatten().min() {
                 Some(due_in) => {
                     self.wake.wait_timeout(state, due_in).unwrap_or_else(PoisonError::into_inner).0
@@ -330,6 +352,10 @@ impl Shared {
                 self.changes.note_unsettled(&id);
             }
             Ok((ReadOn::Nothing, _)) => {}
+            Err(StoreError::NoSpace) => {
+                self.changes.put_off_believed(id);
+                return;
+            }
             Err(error) => {
                 let error = self.fence(error);
                 tracing::warn!(%id, %error, "a part of an object is believed until it is written anew, or opened after a restart");

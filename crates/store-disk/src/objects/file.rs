@@ -292,6 +292,7 @@ impl ObjectFile {
             let offset_bytes = extent.start + bytes.len() as u64;
             return Err(StoreError::CorruptObject { id: self.id(), offset_bytes });
         }
+        let mut has_room = true;
         for (index, block) in bytes.chunks(BLOCK_BYTES as usize).enumerate() {
             let number = extent.start / BLOCK_BYTES + index as u64;
             let found = checksum_of(block);
@@ -302,8 +303,12 @@ impl ObjectFile {
             if offset_bytes < inner.lenient_from {
                 return Err(StoreError::CorruptObject { id: self.id(), offset_bytes });
             }
-            if !self.is_read_only {
-                self.set_checksums(inner, number, &[found])?;
+            if !self.is_read_only && has_room {
+                match self.set_checksums_strictly(inner, number, &[found]) {
+                    // It stays believed; each further one would fail as this did.
+                    Err(StoreError::NoSpace) => has_room = false,
+                    set => set?,
+                }
             }
         }
         Ok(bytes)

@@ -23,3 +23,25 @@ fn who_waits_for_a_round_does_not_wait_for_writers_in_sequence() {
     assert_eq!((round.written, round.objects.len()), (3, 3));
     assert!(changes.state().left_behind.is_empty(), "the round writes all that was left behind");
 }
+
+/// A device may be full for hours. Others are not to be passed over for one, nor all of it read again and again.
+#[test]
+fn what_had_no_room_for_its_checksums_is_read_again_later_and_behind_others() {
+    let changes = Changes::new(HOUR, HOUR);
+    changes.note_believed(&object(1));
+    changes.note_believed(&object(2));
+    let next_is = |n| matches!(changes.wait_for_work(), Some(Work::ReadOn(id)) if id == object(n));
+    assert!(next_is(1));
+    changes.put_off_believed(&object(1));
+    changes.kick();
+    assert!(matches!(changes.wait_for_work(), Some(Work::Round(_))), "not at once");
+    let end_pause = || {
+        let mut state = changes.state();
+        assert_eq!(state.read_on_pause, READ_ON_PAUSE);
+        state.read_on_pause = Duration::ZERO;
+    };
+    end_pause();
+    assert!(next_is(2));
+    changes.forget_believed(&object(2));
+    assert!(next_is(1));
+}

@@ -56,12 +56,34 @@ impl ObjectFile {
         Ok(group.checksum((block % GROUP_BLOCKS) as usize) ^ *ZERO_CHECKSUM)
     }
 
-    /// Sets the checksums of consecutive blocks, in memory, and in the file where it may have no room for them yet.
+    /// Sets the checksums of consecutive blocks, in memory, and in the file where it may have no room for them yet. Blocks that are
+    /// believed stay so where the device has none.
     pub(super) fn set_checksums(
         &self,
         inner: &mut Inner,
         first_block: u64,
         checksums: &[u32],
+    ) -> Result<(), StoreError> {
+        self.set_checksums_below(inner, first_block, checksums, inner.lenient_from)
+    }
+
+    /// The same for who goes on as if no block were believed.
+    pub(super) fn set_checksums_strictly(
+        &self,
+        inner: &mut Inner,
+        first_block: u64,
+        checksums: &[u32],
+    ) -> Result<(), StoreError> {
+        self.set_checksums_below(inner, first_block, checksums, u64::MAX)
+    }
+
+    /// From `end` on, room for checksums may be missing.
+    fn set_checksums_below(
+        &self,
+        inner: &mut Inner,
+        first_block: u64,
+        checksums: &[u32],
+        end: u64,
     ) -> Result<(), StoreError> {
         let mut block = first_block;
         let mut rest = checksums;
@@ -73,7 +95,10 @@ impl ObjectFile {
             if is_urgent && let Err(error) = self.store_group(number, group) {
                 // It is as the file has it, whatever that is now.
                 inner.groups.remove(number);
-                return Err(self.change_error("write an object's checksums", &error, block * BLOCK_BYTES));
+                match self.change_error("write an object's checksums", &error, block * BLOCK_BYTES) {
+                    StoreError::NoSpace if block * BLOCK_BYTES >= end => {}
+                    error => return Err(error),
+                }
             }
             block += part.len() as u64;
             rest = tail;
@@ -107,7 +132,7 @@ impl ObjectFile {
             for (index, checksum) in checksums.iter().enumerate() {
                 let block = start / BLOCK_BYTES + index as u64;
                 if self.checksum(inner, block)? != *checksum {
-                    self.set_checksums(inner, block, &[*checksum])?;
+                    self.set_checksums_strictly(inner, block, &[*checksum])?;
                 }
             }
             start = piece.end;
@@ -139,6 +164,6 @@ impl ObjectFile {
         if checksum_offset(first_block) >= stored_length(size_bytes) {
             return Ok(());
         }
-        self.set_checksums(inner, first_block, &vec![*ZERO_CHECKSUM; block_count as usize])
+        self.set_checksums_strictly(inner, first_block, &vec![*ZERO_CHECKSUM; block_count as usize])
     }
 }

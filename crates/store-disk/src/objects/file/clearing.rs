@@ -251,7 +251,7 @@ impl ObjectFile {
         if let Some(group) = inner.groups.get_mut(first / GROUP_BLOCKS) {
             group.note_lost();
         }
-        self.set_checksums(inner, first, &checksums)
+        self.set_checksums_strictly(inner, first, &checksums)
     }
 
     fn believe(&self, inner: &mut Inner, start: u64) {

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// An object that a crash left dirty is read through at once up to this size; a larger one stays lenient until the committer has read
-/// it, piece by piece (`read_on`), for nobody is to wait for seconds.
+/// An object that a crash left dirty is read through at once up to this size; a larger one, and one whose checksums the device has no
+/// room for, stays lenient until the committer has read it, piece by piece (`read_on`), for nobody is to wait for seconds.
 pub(super) const READ_THROUGH_BYTES_MAX: u64 = 64 << 20;
 
 /// What became of a piece of an object that is believed.
@@ -57,17 +57,26 @@ impl ObjectFile {
         // It may end among checksums, of blocks that are not there.
         self.restore_length(inner, inner.size_bytes)?;
         let extent = Extent::new(inner.lenient_from, inner.size_bytes);
+        // If it stays lenient, its length can be settled all the same.
+        inner.change_count += 1;
         if extent.byte_count() > READ_THROUGH_BYTES_MAX {
-            // Its length can be settled all the same.
-            inner.change_count += 1;
             return Ok(());
         }
+        match self.give_checksums(inner, extent) {
+            // What is there can be read, cut and written over without them.
+            Err(StoreError::NoSpace) => Ok(()),
+            given => given,
+        }
+    }
+
+    /// All that is lenient, which this extent is, gets checksums.
+    fn give_checksums(&self, inner: &mut Inner, extent: Extent) -> Result<(), StoreError> {
         self.checksum_anew(inner, extent)?;
         self.clear_checksums_behind(inner)?;
-        let dirty_from = std::mem::replace(&mut inner.lenient_from, u64::MAX);
+        let dirty_from = inner.lenient_from;
         self.write_state(State::Dirty { dirty_from, incarnation: self.incarnation })?;
         inner.announced = Announced::From(dirty_from);
-        inner.change_count += 1;
+        inner.lenient_from = u64::MAX;
         Ok(())
     }
 

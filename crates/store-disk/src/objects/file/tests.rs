@@ -513,6 +513,68 @@ fn a_large_object_is_believed_until_all_of_it_has_been_read_and_synced() {
     assert_eq!(object.read(PIECE_BYTES / 2 - 4, 8).unwrap(), [3, 3, 3, 3, 0, 0, 0, 0][..]);
 }
 
+/// A power failure has left bytes whose block of checksums was not allocated yet, and others have taken all the room since.
+#[test]
+fn what_a_crash_left_without_room_for_its_checksums_is_read_written_over_and_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    let mut data = vec![7; 3 * GROUP_BYTES as usize];
+    object.write(0, &data, false).unwrap();
+    drop(object);
+    let file = device::open(&path, false).unwrap();
+    let last = 2 * GROUP_BYTES;
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    device::allocate(&file, punch, stored_offset(last) - BLOCK_BYTES, BLOCK_BYTES).unwrap();
+    device::faults::refuse_writes_to_holes_below(&path);
+    let object = open(&path, 2);
+    assert!(object.read(0, data.len()).unwrap() == data);
+    object.write(last + 5000, &[8; 10_000], false).unwrap();
+    data[last as usize + 5000..][..10_000].fill(8);
+    object.punch(Extent::at(last + 100, 200)).unwrap();
+    data[last as usize + 100..][..200].fill(0);
+    object.punch(Extent::at(last + 10 * BLOCK_BYTES, BLOCK_BYTES)).unwrap();
+    data[last as usize + 10 * BLOCK_BYTES as usize..][..BLOCK_BYTES as usize].fill(0);
+    object.truncate(last + 100_001).unwrap();
+    data.truncate(last as usize + 100_001);
+    assert!(object.read(0, data.len() + 9).unwrap() == data);
+    // It stays believed, also for who opens it next, until there is room.
+    let mut read_on = object.read_on();
+    while read_on == Ok(ReadOn::More) {
+        read_on = object.read_on();
+    }
+    assert_eq!(read_on, Err(StoreError::NoSpace));
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    drop(object);
+    let object = open(&path, 3);
+    assert!(object.read(0, data.len() + 9).unwrap() == data);
+    device::faults::mend(&path);
+    assert!(object.is_to_be_read_on());
+    while object.read_on().unwrap() != ReadOn::Last {}
+    check_content(object, &path, &data);
+    device::write_all(&file, &[1], stored_offset(last + 50_000)).unwrap();
+    assert!(matches!(open(&path, 4).read(last + 50_000, 1), Err(StoreError::CorruptObject { .. })));
+}
+
+#[test]
+fn what_a_crash_left_without_room_for_its_checksums_can_be_emptied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &vec![7; 2 * GROUP_BYTES as usize], false).unwrap();
+    drop(object);
+    let file = device::open(&path, false).unwrap();
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    device::allocate(&file, punch, stored_offset(GROUP_BYTES) - BLOCK_BYTES, BLOCK_BYTES).unwrap();
+    device::faults::refuse_writes_to_holes_below(&path);
+    let object = open(&path, 2);
+    object.truncate(0).unwrap();
+    device::faults::mend(&path);
+    object.write(0, b"new", false).unwrap();
+    check_content(object, &path, b"new");
+}
+
 /// One that was settled while a part of it was believed says how long it is; that is no more so when it has been read.
 #[test]
 fn an_object_that_rested_while_a_part_was_believed_is_read_on_and_may_grow() {
