@@ -4,7 +4,7 @@
 //! until nothing is left that can be repaired. Between two targets a crash leaves what the next check finds.
 
 use crate::finding::{Finding, Repair};
-use crate::image::{Image, Xattrs};
+use crate::image::{Image, Mdt, Xattrs};
 use crate::{Options, Report, Target, Watch, check};
 use base::names::name_hash;
 use base::{Attr, Epoch, Fid, FileType, ObjectId, Status, TargetId, Transno, Version, WallTime};
@@ -16,7 +16,8 @@ use std::collections::BTreeSet;
 use store::{Batch, StoreError, Table};
 use target::core::inspect;
 
-/// The directory for what has lost its names, and its name in the root. Epoch 0 serves nothing, so its FIDs are free.
+/// The directory for what has lost its names, and its name in the root. Epoch 0 serves nothing, so its FIDs are free: this one is that of
+/// the first such directory, and where somebody has renamed that, the next one gets the next.
 pub const LOST_AND_FOUND: Fid = Fid { seq: Fid::SEQ_NORMAL, oid: 1, ver: 0 };
 const LOST_AND_FOUND_NAME: &[u8] = b"lost+found";
 
@@ -60,8 +61,10 @@ pub(crate) enum Step {
         target: TargetId,
         object: ObjectId,
     },
-    /// `LOST_AND_FOUND`, unless it is there.
-    MakeLostAndFound,
+    /// The directory for what has lost its names, with this FID, unless it is there.
+    MakeLostAndFound {
+        fid: Fid,
+    },
 }
 
 /// A change of an inode's row, as that is by then.
@@ -96,7 +99,7 @@ impl Step {
             | Step::Inode { target, .. }
             | Step::Epoch { target, .. }
             | Step::Destroy { target, .. } => *target,
-            Step::MakeLostAndFound => TargetId::mdt(0),
+            Step::MakeLostAndFound { .. } => TargetId::mdt(0),
         }
     }
 }
@@ -107,7 +110,11 @@ pub(crate) fn into_lost_and_found(image: &Image, inode: &Inode) -> Option<Vec<St
     let root = image.mdts.get(&0).filter(|mdt| mdt.is_whole && mdt.inodes.contains_key(&Fid::ROOT))?;
     let name = (Fid::ROOT, name_hash(LOST_AND_FOUND_NAME), LOST_AND_FOUND_NAME.to_vec());
     let (place, mut steps) = match root.dentries.get(&name) {
-        None if !root.has(LOST_AND_FOUND) => (LOST_AND_FOUND, vec![Step::MakeLostAndFound]),
+        None => {
+            let mut fids = (LOST_AND_FOUND.oid..).map(|oid| Fid { oid, ..LOST_AND_FOUND });
+            let fid = fids.find(|fid| is_free(root, *fid))?;
+            (fid, vec![Step::MakeLostAndFound { fid }])
+        }
         Some(Some(dentry)) if is_plain_directory(root.inodes.get(&dentry.fid)?) => (dentry.fid, Vec::new()),
         _ => return None,
     };
@@ -126,6 +133,12 @@ pub(crate) fn into_lost_and_found(image: &Image, inode: &Inode) -> Option<Vec<St
         steps.push(Step::Inode { target: own, fid, edit: Edit::LinkCount(1) });
     }
     Some(steps)
+}
+
+/// Whether an MDT has nothing of an inode, nor had it before another one got it.
+fn is_free(mdt: &Mdt, fid: Fid) -> bool {
+    let is_known = mdt.has(fid) || mdt.orphans.contains(&fid) || mdt.moved.contains_key(&fid);
+    !is_known && !mdt.links.contains_key(&fid) && !mdt.xattrs.contains_key(&fid)
 }
 
 fn is_plain_directory(inode: &Inode) -> bool {
@@ -231,7 +244,7 @@ fn put_step(tx: &mut Tx<'_>, step: &Step, transno: Transno, now: WallTime) -> Re
             tx.delete(ost_rows::BORN, key.clone());
             tx.put(ost_rows::TOMBSTONES, key, ost_rows::encode_row(&TombstoneRow { destroyed_at: now }));
         }
-        Step::MakeLostAndFound => make_lost_and_found(tx, transno, now)?,
+        Step::MakeLostAndFound { fid } => make_lost_and_found(tx, *fid, transno, now)?,
     }
     Ok(true)
 }
@@ -262,13 +275,13 @@ fn edited(mut inode: Inode, edit: &Edit, transno: Transno) -> Inode {
 }
 
 /// For root alone: names below it may lead to what others were not to see.
-fn make_lost_and_found(tx: &mut Tx<'_>, transno: Transno, now: WallTime) -> Result<(), Status> {
-    if tx.inode(LOST_AND_FOUND)?.is_some() {
+fn make_lost_and_found(tx: &mut Tx<'_>, fid: Fid, transno: Transno, now: WallTime) -> Result<(), Status> {
+    if tx.inode(fid)?.is_some() {
         return Ok(());
     }
     let root = tx.inode(Fid::ROOT)?.ok_or(Status::Corrupt)?;
     let attr = Attr {
-        fid: LOST_AND_FOUND,
+        fid,
         permissions: 0o700,
         link_count: 2,
         size_bytes: DIRECTORY_SIZE_BYTES,
@@ -284,9 +297,9 @@ fn make_lost_and_found(tx: &mut Tx<'_>, transno: Transno, now: WallTime) -> Resu
         ..root.attr.clone()
     };
     tx.put_inode(&Inode::new(attr));
-    let dentry = Dentry { fid: LOST_AND_FOUND, file_type: FileType::Directory };
+    let dentry = Dentry { fid, file_type: FileType::Directory };
     tx.put_dentry(Fid::ROOT, LOST_AND_FOUND_NAME, dentry);
-    tx.put(rows::LINKS, rows::link_key(LOST_AND_FOUND, Fid::ROOT, LOST_AND_FOUND_NAME), Vec::new());
+    tx.put(rows::LINKS, rows::link_key(fid, Fid::ROOT, LOST_AND_FOUND_NAME), Vec::new());
     tx.put_inode(&edited(root, &Edit::OneMoreLink, transno));
     Ok(())
 }

@@ -483,6 +483,39 @@ fn what_has_lost_its_name_is_in_lost_and_found() {
     assert_eq!(world.repair(&report), 0);
 }
 
+/// Whoever has looked through it may keep it under another name.
+#[test]
+fn a_lost_and_found_that_was_renamed_has_a_successor() {
+    let world = world();
+    let lost_of = |name: &[u8]| {
+        let row = mdt0(&world).get(rows::DENTRIES, &rows::dentry_key(Fid::ROOT, name)).unwrap();
+        rows::decode::<Dentry>(&row.unwrap()).unwrap().fid
+    };
+    let mut made = Vec::new();
+    for (number, kept) in [b"rescued", b"another"].into_iter().enumerate() {
+        // Two at once, one of which is a directory.
+        for (oid, file_type) in [(940, FileType::Fifo), (950, FileType::Directory)] {
+            world.put_inode(&Inode::new(attr(fid(0, oid + number as u32), file_type)));
+        }
+        assert_eq!(world.repair(&world.check()), 2);
+        assert!(world.check().is_clean(), "{}", lines(&world.check()));
+        let lost = lost_of(b"lost+found");
+        made.push(lost);
+        delete(mdt0(&world), rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"lost+found"));
+        delete(mdt0(&world), rows::LINKS, &rows::link_key(lost, Fid::ROOT, b"lost+found"));
+        world.edit(Fid::ROOT, |root| root.attr.link_count -= 1);
+        world.name(Fid::ROOT, kept, lost);
+        assert!(world.check().is_clean(), "{}", lines(&world.check()));
+    }
+    assert_eq!(made, [LOST_AND_FOUND, Fid { oid: LOST_AND_FOUND.oid + 1, ..LOST_AND_FOUND }]);
+    // It has lost its own name.
+    delete(mdt0(&world), rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"rescued"));
+    delete(mdt0(&world), rows::LINKS, &rows::link_key(LOST_AND_FOUND, Fid::ROOT, b"rescued"));
+    assert!(world.repair(&world.check()) > 0);
+    assert!(world.check().is_clean(), "{}", lines(&world.check()));
+    assert_ne!(lost_of(b"lost+found"), LOST_AND_FOUND);
+}
+
 /// Damage of many kinds at once: what can be repaired is, whatever else is wrong, and what is left is what cannot.
 #[test]
 fn a_repair_goes_on_until_nothing_is_left_to_do() {
