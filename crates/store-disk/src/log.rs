@@ -247,12 +247,14 @@ impl Log {
         files
     }
 
-    /// The base covers all segments up to this number: they become spare, or are deleted.
+    /// The base covers all segments up to this number: they become spare, or are deleted. So are those of another size, of before the
+    /// device grew: a part of what they would get has no room yet.
     pub fn recycle(&mut self, covered_number: u64) {
         let (covered, filled) = self.filled.drain(..).partition(|segment| segment.number <= covered_number);
         self.filled = filled;
         for segment in Vec::from_iter::<Vec<Segment>>(covered) {
-            if self.spare.len() < self.spare_count_max {
+            let is_whole = segment.file.metadata().is_ok_and(|found| found.len() == self.segment_bytes);
+            if is_whole && self.spare.len() < self.spare_count_max {
                 self.spare.push(Segment { number: 0, ..segment });
             } else if let Err(error) = device::remove(&segment.path) {
                 tracing::debug!(path = %segment.path.display(), %error, "a covered log segment stays");

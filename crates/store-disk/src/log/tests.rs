@@ -21,3 +21,36 @@ fn segments_that_are_made_at_the_same_time_are_different_files() {
     });
     assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), THREAD_COUNT * SEGMENT_COUNT);
 }
+
+/// The device grew: segments of before are too small, and a full device would have nothing to lengthen them with.
+#[test]
+fn a_covered_segment_of_another_size_is_not_used_again() {
+    const LARGE_BYTES: u64 = 256 << 10;
+    let directory = tempfile::tempdir().unwrap();
+    let ballast = Arc::new(Ballast::none());
+    let segment = |number, bytes| {
+        let made = create_segment(directory.path(), bytes, Syncing::Skipped, &ballast, false).unwrap();
+        Segment { number, ..made }
+    };
+    let filled = [128 << 10, LARGE_BYTES, 128 << 10];
+    let filled = (1..).zip(filled).map(|(number, bytes)| segment(number, bytes)).collect();
+    let start = LogStart {
+        directory: directory.path().to_path_buf(),
+        segment_bytes: LARGE_BYTES,
+        syncing: Syncing::Skipped,
+        ballast: ballast.clone(),
+        seed: 1,
+        epoch: Epoch(1),
+        segment_number: 4,
+        last: Transno(0),
+        filled,
+        spare: Vec::new(),
+        spare_count_max: 8,
+    };
+    let mut log = Log::start(start).unwrap();
+    log.recycle(3);
+    assert_eq!(log.spare.len(), 1);
+    let sizes =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    assert_eq!(sizes.collect::<Vec<_>>(), [LARGE_BYTES; 2]);
+}
