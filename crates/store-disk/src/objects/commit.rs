@@ -368,11 +368,13 @@ impl Shared {
         self.check_sound()?;
         for id in &round.rested {
             // Gone, or not readable: then it has no need to be clean.
-            if let Ok(Some(handle)) = self.handle(id)
-                && let Err(error) = handle.settle(|| !self.changes.is_dirty(id))
-            {
+            let Ok(Some(handle)) = self.handle(id) else { continue };
+            if let Err(error) = handle.settle(|| !self.changes.is_dirty(id)) {
                 let error = self.fence(error);
                 tracing::warn!(%id, %error, "an object cannot be marked clean");
+            } else if handle.is_to_be_synced() {
+                // Its checksums had no room in its round.
+                self.changes.note_unsettled(id);
             }
         }
         if round.written > self.durable.load(Ordering::Acquire) || !round.objects.is_empty() {
@@ -421,7 +423,9 @@ impl Shared {
         // Held, they could not be closed for as long as that takes; what is closed has written its checksums.
         let mut flushed = Vec::with_capacity(ids.len());
         for handle in ids.iter().filter_map(|id| self.open_handle(id)) {
-            flushed.push((Arc::downgrade(&handle), handle.flush().map_err(failed)?));
+            if let Some(change_count) = handle.flush().map_err(failed)? {
+                flushed.push((Arc::downgrade(&handle), change_count));
+            }
         }
         if self.syncing == Syncing::Real {
             self.sync_file_system().map_err(failed)?;

@@ -133,10 +133,18 @@ impl Open {
                 self.order.push_back(id);
                 continue;
             }
-            if let Err(error) = entry.handle.flush() {
-                self.order.push_back(id);
-                let errno = device::errno(&error);
-                return Err(StoreError::Poisoned { operation: "write an object's checksums", errno });
+            match entry.handle.flush() {
+                Ok(Some(_)) => {}
+                // Who opened it again would miss what waits, so it is as one in use.
+                Ok(None) => {
+                    self.order.push_back(id);
+                    continue;
+                }
+                Err(error) => {
+                    self.order.push_back(id);
+                    let errno = device::errno(&error);
+                    return Err(StoreError::Poisoned { operation: "write an object's checksums", errno });
+                }
             }
             self.has_closed_unsynced |= entry.handle.is_to_be_synced();
             self.entries.remove(&id);

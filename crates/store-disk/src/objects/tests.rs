@@ -206,6 +206,47 @@ fn checksums_that_cannot_be_written_any_more_fence() {
     assert!(store.is_poisoned());
 }
 
+/// Where blocks that are written again take further ones (copy on write). The bytes had theirs.
+#[test]
+fn checksums_that_have_no_room_wait_and_what_they_are_of_is_durable() {
+    for handle_count_max in [1, 128] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ObjectOptions {
+            handle_count_max,
+            sync_interval: Duration::from_secs(3600),
+            settle_after: Duration::from_millis(1),
+            ..ObjectOptions::default()
+        };
+        let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+        for n in [3, 2, 1] {
+            store.write(&object(n), 0, &[1; 20_000]).unwrap();
+            store.write(&object(n), 0, &[2; 4096]).unwrap();
+        }
+        store.write(&object(1), 4096, &[2; 4096]).unwrap();
+        faults::refuse_writes_below(dir.path());
+        assert_eq!(store.read(&object(2), 0, 1).unwrap(), [2][..], "another one is opened");
+        store.kick();
+        wait_for("a sync", || store.durable() == store.written() || store.is_poisoned());
+        assert!(!store.is_poisoned());
+        assert_eq!(store.read(&object(1), 4096, 8192).unwrap(), [[2; 4096], [1; 4096]].concat());
+        let path = store.shared.path(&object(1));
+        let state = || {
+            let mut header = [0; layout::HEADER_BYTES];
+            device::read_full(&File::open(&path).unwrap(), &mut header, 0).unwrap();
+            layout::State::decode(&header)
+        };
+        assert!(matches!(state(), Some(layout::State::Dirty { .. })), "a crash finds it so");
+        faults::mend(dir.path());
+        wait_for("the checksums", || {
+            store.kick();
+            matches!(state(), Some(layout::State::Settled { .. }))
+        });
+        store.shared.handles.forget(&object(1));
+        assert_eq!(store.read(&object(1), 4096, 8192).unwrap(), [[2; 4096], [1; 4096]].concat());
+        store.close();
+    }
+}
+
 /// What a process has left is all there as long as the file system is mounted: the kernel knows whether it is.
 #[test]
 fn what_a_dead_process_has_left_is_known_and_synced() {

@@ -39,16 +39,20 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// Hands checksums that have waited to the kernel; after that, the file has all changes up to the number that comes back.
+    /// Hands checksums that have waited to the kernel; after that, the file has all changes up to the number that comes back. `None`
+    /// where a block that has its place takes a further one when it is written again (copy on write), and there was none: what could
+    /// not be written waits on. Bytes can become durable without it: the header has the object dirty, so a crash loses no more than
+    /// what it loses of checksums anyway.
     ///
     /// # Errors
     /// Those of the device. Everything waits on then.
-    pub fn flush(&self) -> io::Result<u64> {
+    pub fn flush(&self) -> io::Result<Option<u64>> {
         let mut inner = self.inner();
-        for (number, group) in inner.groups.changed() {
-            self.store_group(number, group)?;
+        let flushed = inner.groups.changed().try_for_each(|(number, group)| self.store_group(number, group));
+        match flushed {
+            Err(error) if device::is_full(device::errno(&error)) => Ok(None),
+            flushed => flushed.map(|()| Some(inner.change_count)),
         }
-        Ok(inner.change_count)
     }
 
     pub(super) fn checksum(&self, inner: &mut Inner, block: u64) -> Result<u32, StoreError> {
