@@ -196,7 +196,7 @@ impl Leases {
         (has_owners || has_some).then(|| self.last_turn.after(LEASE_RENEWAL))
     }
 
-    /// The row, if it says of somebody that his lease has ended who has renewed it: it must be durable before he hears of it.
+    /// The row, if it says of one of these that his lease has ended, which is renewed: it must be durable before he hears of it.
     pub fn renew(&mut self, now: Time, epoch: Epoch, clients: &[Life]) -> Option<Batch> {
         let until = now.after(LEASE);
         for life in clients {
@@ -213,7 +213,9 @@ impl Leases {
                 None => self.since = now,
             }
         }
-        self.back.values().any(Option::is_none).then(|| self.row(epoch))
+        // Nobody else is kept waiting by a store that does not take it.
+        let is_unwritten = |life: &Life| matches!(self.back.get(&life.client), Some(None));
+        clients.iter().any(is_unwritten).then(|| self.row(epoch))
     }
 
     /// Those of `clients` that are gone.

@@ -276,3 +276,26 @@ fn who_comes_back_hears_of_its_lease_when_the_next_one_would_know() {
     world.take_over(begun.after(Duration::from_secs(1000)));
     assert_eq!(world.mgs.ended_lease_count(), 0);
 }
+
+/// A disk or an etcd that takes nothing: only whose lease had ended would be taken for dead by the next one.
+#[test]
+fn a_store_that_is_full_keeps_nobody_from_renewing_but_who_comes_back() {
+    let mut world = with_somebody_gone();
+    world.store.refuse(u32::MAX);
+    let renew =
+        |client| MgsRequest::Renew { clients: vec![Life { client: ClientId(client), incarnation: 1 }] };
+    let result = |world: &mut World, client| {
+        let ticket = world.submit(renew(client), Kind::Plain);
+        let done = world.done.iter().find(|(done, _)| *done == ticket);
+        done.map(|(_, result)| result.as_ref().map(|_| ()).map_err(|status| *status))
+    };
+    assert_eq!(result(&mut world, LIFE.client.0), Some(Err(Status::NoSpace)));
+    assert_eq!(result(&mut world, 78), Some(Ok(())), "a new one");
+    for _ in 0..5 {
+        world.pass_heard(Duration::from_secs(1));
+        assert_eq!(result(&mut world, 78), Some(Ok(())));
+    }
+    world.store.refuse(0);
+    assert_eq!(result(&mut world, LIFE.client.0), Some(Ok(())));
+    assert_eq!(world.lapsed(), []);
+}
