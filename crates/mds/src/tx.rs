@@ -14,6 +14,8 @@ use wire::{LockMode, LockPolicy, Resource};
 
 /// Key and value.
 pub type Row = (Vec<u8>, Vec<u8>);
+/// A key, and its value if that was short enough.
+pub type FittingRow = (Vec<u8>, Option<Vec<u8>>);
 
 pub struct Tx<'a> {
     store: &'a dyn MetaStore,
@@ -135,7 +137,7 @@ impl<'a> Tx<'a> {
         table: Table,
         prefix: &[u8],
         mut fits: impl FnMut(&[u8]) -> bool,
-    ) -> Result<Vec<(Vec<u8>, Option<Vec<u8>>)>, Status> {
+    ) -> Result<Vec<FittingRow>, Status> {
         let to = rows::end_of_prefix(prefix);
         let mut left_out = BTreeSet::new();
         let rows = self.scan_while(table, (prefix, &to), usize::MAX, |key, value| {

@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Who waits for a fetch.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    Read(Work),
+    Read(Box<Work>),
     /// Has the lock already, and gets it with the bytes.
     Locked {
         token: Token,
@@ -93,7 +93,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let Some((waiter, _)) = self.fetches.waiting.remove(&id) else { return };
         self.fetches.is_fetched = true;
         match waiter {
-            Waiter::Read(work) => self.on_work(now, work, effects),
+            Waiter::Read(work) => self.on_work(now, *work, effects),
             Waiter::Locked { token, grant, read } if self.core.has_session(&token) => {
                 let need = Need::of_data(read.0, LockMode::Pr, read.1);
                 if self.locks.holds(token.client, grant.lock, need) {

@@ -77,7 +77,7 @@ pub(crate) async fn cut_end(ctx: &Ctx, file: &File, size_bytes: u64, end_bytes: 
 async fn cut(ctx: &Ctx, file: &File, size_bytes: u64, end_bytes: Option<u64>) -> Outcome<()> {
     // The kernel holds back what was stored into pages until a truncate(2) is answered.
     let result = change_objects(ctx, file, cuts(file, size_bytes), LockUse::WriteBack, end_bytes).await;
-    let extent = Extent::new(size_bytes.min(Extent::EOF), Extent::EOF);
+    let extent = Extent::new(size_bytes, Extent::EOF);
     drop_what_was_changed(ctx, file.fid.inode_number(), extent, &result);
     result
 }

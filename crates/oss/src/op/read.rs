@@ -38,7 +38,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             None => {
                 let request = Request::Ost(OstRequest::Read { object, extent, lock });
                 let work = Work { token, request, data: Bytes::new() };
-                self.fetches.begin(now, (object, extent), Waiter::Read(work));
+                self.fetches.begin(now, (object, extent), Waiter::Read(Box::new(work)));
             }
         }
         Ok(())
