@@ -435,21 +435,31 @@ impl LockSpace {
 
     /// Repeats callbacks and evicts who does not answer them.
     pub fn on_tick(&mut self, now: Time, out: &mut Vec<LockOutput>) {
+        self.on_tick_sparing(now, &|_| false, out);
+    }
+
+    /// The same; some are only called back again, as they wait for something here themselves.
+    pub fn on_tick_sparing(
+        &mut self,
+        now: Time,
+        is_spared: &dyn Fn(ClientId) -> bool,
+        out: &mut Vec<LockOutput>,
+    ) {
         let mut evicted = BTreeSet::new();
         while let Some(&(due, holder, lock)) = self.timers.first() {
             if due > now {
                 break;
             }
             self.timers.pop_first();
-            self.on_timer(now, holder, lock, &mut evicted, out);
+            self.on_timer(now, (holder, lock), is_spared, &mut evicted, out);
         }
     }
 
     fn on_timer(
         &mut self,
         now: Time,
-        holder: ClientId,
-        lock: LockId,
+        (holder, lock): (ClientId, LockId),
+        is_spared: &dyn Fn(ClientId) -> bool,
         evicted: &mut BTreeSet<ClientId>,
         out: &mut Vec<LockOutput>,
     ) {
@@ -470,7 +480,8 @@ impl LockSpace {
         let waited_ns = now.since(since).as_nanos();
         let deadline_ns = CALLBACK_DEADLINE.as_nanos();
         let is_silent = waited_ns >= deadline_ns && now.since(heard).as_nanos() >= deadline_ns;
-        if is_silent || waited_ns >= deadline_ns * u128::from(deadlines_max) {
+        let is_over = is_silent || waited_ns >= deadline_ns * u128::from(deadlines_max);
+        if is_over && !is_spared(holder) {
             if evicted.insert(holder) {
                 self.timeout_count += 1;
                 out.push(LockOutput::Evict(holder));

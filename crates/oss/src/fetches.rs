@@ -8,7 +8,7 @@ use crate::machine::{Effects, Oss, Output};
 use base::{ClientId, Duration, Extent, Now, ObjectId, Status, Time};
 use ldlm::Need;
 use std::collections::BTreeMap;
-use store::{MetaStore, ObjectStore};
+use store::{MetaStore, ObjectStore, StoreError};
 use target::{Token, Work};
 use wire::{LockGrant, LockMode};
 
@@ -16,11 +16,11 @@ use wire::{LockGrant, LockMode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FetchId(pub u64);
 
-/// A device that takes so long stands still: nobody is given up then for what he has not given back, since the answer that he needs may be
-/// among those that wait.
-const STANDS_STILL_AFTER: Duration = Duration::from_secs(2);
+/// Who waits for so long is given up for nothing that he has not given back, since he may need this answer for that; and nobody is while
+/// nothing has come for so long, as the device stands still.
+const LONG: Duration = Duration::from_secs(2);
 /// When it goes on, answers go first.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Who waits for a fetch.
 #[derive(Debug)]
@@ -50,11 +50,17 @@ pub(crate) struct Fetches {
     begun: Vec<Output>,
     /// What is read now was fetched.
     is_fetched: bool,
-    stands_still_until: Time,
+    /// When something came, or the first one began to wait.
+    moved_at: Time,
+    all_spared_until: Time,
+    spared_until: BTreeMap<ClientId, Time>,
 }
 
 impl Fetches {
     pub(crate) fn begin(&mut self, now: Now, (object, extent): (ObjectId, Extent), waiter: Waiter) {
+        if self.waiting.is_empty() {
+            self.moved_at = now.time;
+        }
         self.last += 1;
         let id = FetchId(self.last);
         self.waiting.insert(id, (waiter, now.time));
@@ -74,23 +80,49 @@ impl Fetches {
         self.waiting.retain(|_, (waiter, _)| waiter.client() != client);
     }
 
-    pub(crate) fn is_standing_still(&mut self, now: Time) -> bool {
-        // They began in the order of their numbers.
-        let oldest = self.waiting.first_key_value().map(|(_, (_, began))| *began);
-        if oldest.is_some_and(|began| now.since(began) >= STANDS_STILL_AFTER) {
-            self.stands_still_until = now.after(GRACE);
+    fn end(&mut self, now: Time, id: FetchId) -> Option<Waiter> {
+        let (waiter, began) = self.waiting.remove(&id)?;
+        self.spared_until.retain(|_, until| now < *until);
+        if now.since(began) >= LONG {
+            self.spared_until.insert(waiter.client(), now.after(GRACE));
         }
-        now < self.stands_still_until
+        if now.since(self.moved_at) >= LONG {
+            self.all_spared_until = now.after(GRACE);
+        }
+        self.moved_at = now;
+        Some(waiter)
     }
 
-    pub(crate) fn not_while_standing_still(&self, at: Time) -> Time {
-        at.max(self.stands_still_until)
+    /// Whether a client may not be able to give something back.
+    pub(crate) fn is_spared(&self, now: Time, client: ClientId) -> bool {
+        let stands_still = !self.waiting.is_empty() && now.since(self.moved_at) >= LONG;
+        let has_waited = self.spared_until.get(&client).is_some_and(|until| now < *until);
+        let is_one =
+            |(waiter, began): &(Waiter, Time)| waiter.client() == client && now.since(*began) >= LONG;
+        stands_still || now < self.all_spared_until || has_waited || self.waiting.values().any(is_one)
     }
 }
 
 impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
-    pub(crate) fn on_fetched(&mut self, now: Now, id: FetchId, effects: &mut Effects) {
-        let Some((waiter, _)) = self.fetches.waiting.remove(&id) else { return };
+    pub(crate) fn on_fetched(
+        &mut self,
+        now: Now,
+        id: FetchId,
+        result: Result<(), StoreError>,
+        effects: &mut Effects,
+    ) {
+        let Some(waiter) = self.fetches.end(now.time, id) else { return };
+        if let Err(error) = result {
+            // To read it once more would only wait as long again, and here.
+            let token = match waiter {
+                Waiter::Read(work) => work.token,
+                Waiter::Locked { token, .. } => token,
+            };
+            if self.core.has_session(&token) {
+                self.refuse(now, token, error.status(), effects);
+            }
+            return;
+        }
         self.fetches.is_fetched = true;
         match waiter {
             Waiter::Read(work) => self.on_work(now, *work, effects),

@@ -66,7 +66,7 @@ pub enum Input {
     /// One of the stores has made more durable.
     Durable,
     /// What was to be fetched has come, or nobody could bring it.
-    Fetched(FetchId),
+    Fetched(FetchId, Result<(), StoreError>),
     Tick,
     /// An operator wants this client gone.
     Evict(ClientId),
@@ -474,9 +474,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             let pause = self.forget_old_tombstones(now);
             self.tombstone_check_at = now.time.after(pause);
         }
-        if !self.fetches.is_standing_still(now.time) {
-            self.locks.on_tick(now.time, &mut effects.locks);
-        }
+        let is_spared = |client| self.fetches.is_spared(now.time, client);
+        self.locks.on_tick_sparing(now.time, &is_spared, &mut effects.locks);
         self.core.on_tick(now, &mut effects.core);
     }
 
@@ -578,7 +577,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
                 self.check_note();
                 self.core.on_durable(now, &mut effects.core);
             }
-            Input::Fetched(id) => self.on_fetched(now, id, &mut effects),
+            Input::Fetched(id, result) => self.on_fetched(now, id, result, &mut effects),
             Input::Tick => self.on_tick(now, &mut effects),
             Input::Evict(client) => self.core.evict(now, client, EvictReason::Operator, &mut effects.core),
             Input::Departed { client, incarnation } => {
@@ -599,8 +598,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
         if self.core.is_outdated() {
             return None;
         }
-        let of_locks = self.locks.next_deadline().map(|at| self.fetches.not_while_standing_still(at));
-        let deadlines = [self.core.next_deadline(), of_locks, self.kick_at];
+        let deadlines = [self.core.next_deadline(), self.locks.next_deadline(), self.kick_at];
         deadlines.into_iter().flatten().chain([self.tombstone_check_at]).min()
     }
 

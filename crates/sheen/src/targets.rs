@@ -65,6 +65,7 @@ pub struct Target {
     /// The same, where they are on a disk.
     disk: Option<Arc<MetaDisk>>,
     objects: Option<Arc<ObjectDisk>>,
+    fetcher: Option<Arc<Fetcher>>,
     is_fenced: Arc<AtomicBool>,
     /// Who comes to it.
     door: Arc<dyn Port>,
@@ -182,7 +183,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     let now = net::clock::now();
     let device = device_number(&dir.path).with_context(cannot)?;
     let (trouble, barrier) = (Trouble::default(), Arc::new(Barrier::new(dir.id, &dir.path)));
-    let (mut disk, mut objects) = (None, None);
+    let (mut disk, mut objects, mut fetching) = (None, None, None);
     let (epoch, starts);
     let meta: Arc<dyn MetaStore>;
     let served = match dir.id.kind {
@@ -246,15 +247,15 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let holdings = Box::new(HoldingsFile::new(held_path(&dir).with_context(cannot)?, dir.uuid));
             dir.set_served(&rows).with_context(cannot)?;
-            let fetcher = Fetcher::new(Arc::clone(&data));
+            let fetcher = Arc::clone(fetching.insert(Fetcher::new(Arc::clone(&data))));
             let mut machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
             machine.await_word();
             epoch = machine.core().epoch();
             starts = machine.core().lineage().starts().to_vec();
             let perform = perform(&dir, shared, &barrier);
-            let fetching = Arc::clone(&fetcher);
+            let starting = Arc::clone(&fetcher);
             let perform = move |output| match output {
-                oss::Output::Fetch { id, object, extent } => fetching.start(id, object, extent),
+                oss::Output::Fetch { id, object, extent } => starting.start(id, object, extent),
                 output => perform(output),
             };
             let owner = own(machine, shared, || oss::Input::Tick, oss::Input::Frame, perform);
@@ -278,6 +279,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
         meta,
         disk,
         objects,
+        fetcher: fetching,
         is_fenced: Arc::default(),
         door,
         barrier,
@@ -733,6 +735,9 @@ impl Target {
 
     /// Makes everything durable. It has left.
     pub fn close(&self) {
+        if let Some(fetcher) = &self.fetcher {
+            fetcher.stop();
+        }
         if let Some(objects) = &self.objects {
             objects.close();
         }

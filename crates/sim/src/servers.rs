@@ -342,7 +342,7 @@ impl Server {
 
     /// The device of an OST has brought what was asked for, by this incarnation or by an earlier one.
     pub fn fetched(&mut self, now: Now, id: oss::FetchId, out: &mut Vec<Effect>) {
-        self.oss(now, oss::Input::Fetched(id), out);
+        self.oss(now, oss::Input::Fetched(id, Ok(())), out);
         self.settle();
     }
 

@@ -287,8 +287,8 @@ pub(crate) fn cached(file: &File, part: Extent) -> io::Result<Cached> {
 }
 
 /// One pread(2) past the page cache, of up to `byte_count` bytes behind what `buffer` holds; returns the bytes read. That place in
-/// memory, `byte_count` and `offset_bytes` are multiples of what the device wants. Nobody else reads or writes through this
-/// descriptor meanwhile: the flag is everybody's.
+/// memory, `byte_count` and `offset_bytes` are multiples of what the device wants. Nobody else writes through this
+/// descriptor meanwhile, and reads whole blocks only into such places: the flag is everybody's.
 pub(crate) fn read_direct(
     file: &File,
     buffer: &mut ReadBuffer,

@@ -478,10 +478,18 @@ impl Shared {
         is_ahead: bool,
         is_at_once: bool,
     ) -> Result<Bytes, StoreError> {
+        self.traffic.read(extent.start, || self.read_uncounted(id, extent, is_ahead, is_at_once))
+    }
+
+    fn read_uncounted(
+        &self,
+        id: &ObjectId,
+        extent: Extent,
+        is_ahead: bool,
+        is_at_once: bool,
+    ) -> Result<Bytes, StoreError> {
         let way = Way { reading: &self.reading, is_ahead, is_at_once };
-        self.traffic.read(extent.start, || {
-            self.existing(id)?.read_for(extent.start, extent.byte_count() as usize, way)
-        })
+        self.existing(id)?.read_for(extent.start, extent.byte_count() as usize, way)
     }
 }
 
@@ -529,19 +537,35 @@ impl ObjectStore for ObjectDisk {
                         shared.reading.waits.wait(now_ns, || shared.read(id, extent, is_ahead, false));
                     return waited.transpose();
                 }
-                Err(StoreError::Device { errno: libc::EOPNOTSUPP, .. }) => shared.reading.refuse_at_once(),
+                // Of a file system, or of what holds this process in.
+                Err(StoreError::Device {
+                    errno: libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM | libc::EINVAL,
+                    ..
+                }) => shared.reading.refuse_at_once(),
                 result => return result.map(Some),
             }
         }
         shared.read(id, extent, is_ahead, false).map(Some)
     }
 
-    fn fetch(&self, id: &ObjectId, extent: Extent) {
-        self.shared.reading.waits.fetch(now_ns, || {
-            if let Ok(object) = self.shared.existing(id) {
-                object.fetch(extent);
-            }
-        });
+    fn fetch(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
+        let shared = &*self.shared;
+        shared.reading.waits.fetch(now_ns, || {
+            shared.traffic.fetch(extent, || match shared.existing(id) {
+                Ok(object) => object.fetch(extent),
+                Err(_) => Ok(()),
+            })
+        })
+    }
+
+    fn read_fetched(
+        &self,
+        id: &ObjectId,
+        offset_bytes: u64,
+        byte_count: usize,
+        is_ahead: bool,
+    ) -> Result<Bytes, StoreError> {
+        self.shared.read_uncounted(id, Extent::at(offset_bytes, byte_count as u64), is_ahead, false)
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {

@@ -72,8 +72,28 @@ pub trait ObjectStore: Send + Sync {
         read(self, id, offset_bytes, byte_count).map(Some)
     }
 
-    /// Brings what `read_at_once` has not given into memory. Waits for the device, beside all other calls. Who reads then hears of errors.
-    fn fetch(&self, _id: &ObjectId, _extent: Extent) {}
+    /// Brings what `read_at_once` has not given into memory. Waits for the device, beside all other calls.
+    ///
+    /// # Errors
+    /// `Device`, if it cannot be read. Of anything else that is wrong with the object who reads it then hears.
+    fn fetch(&self, _id: &ObjectId, _extent: Extent) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// As `read` or `read_ahead`, of what was fetched.
+    ///
+    /// # Errors
+    /// As `read`.
+    fn read_fetched(
+        &self,
+        id: &ObjectId,
+        offset_bytes: u64,
+        byte_count: usize,
+        is_ahead: bool,
+    ) -> Result<Bytes, StoreError> {
+        let read = if is_ahead { Self::read_ahead } else { Self::read };
+        read(self, id, offset_bytes, byte_count)
+    }
 
     /// Sets the size, creating the object if need be; new bytes are a hole.
     ///

@@ -492,7 +492,7 @@ impl World {
             }
         }
         for id in fetched {
-            self.ost_input(index, oss::Input::Fetched(id));
+            self.ost_input(index, oss::Input::Fetched(id, Ok(())));
         }
     }
 

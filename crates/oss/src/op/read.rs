@@ -102,8 +102,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let data = match (extent.start < size_bytes, self.fetches.is_fetched()) {
             (false, _) => Ok(Some(Bytes::new())),
             (true, false) => self.objects.read_at_once(&object, extent.start, byte_count, is_ahead),
-            (true, true) if is_ahead => self.objects.read_ahead(&object, extent.start, byte_count).map(Some),
-            (true, true) => self.objects.read(&object, extent.start, byte_count).map(Some),
+            (true, true) => self.objects.read_fetched(&object, extent.start, byte_count, is_ahead).map(Some),
         };
         let Some(data) = data.map_err(|error| self.store_status(object, &error))? else { return Ok(None) };
         self.stats.read.add(data.len() as u64);

@@ -4,6 +4,7 @@ use crate::harness::{World, object};
 use base::{ClientId, Duration, Extent, LockId, Status};
 use oss::{FetchId, Input};
 use rpc::import::{Kind, Ticket};
+use store::StoreError;
 use wire::{LockMode, OstReply, OstRequest, Reply};
 
 const WHOLE: Extent = Extent::WHOLE;
@@ -47,7 +48,7 @@ fn others_are_served_while_the_device_is_waited_for() {
     assert_eq!(bytes(&mut world, b, without), Ok(b"first".to_vec()));
     // What comes twice, or is of an earlier start, is nobody's.
     for id in 0..4 {
-        world.control(Input::Fetched(FetchId(id)));
+        world.control(Input::Fetched(FetchId(id), Ok(())));
     }
     assert!(world.fetching.is_empty());
 }
@@ -122,6 +123,37 @@ fn who_is_evicted_meanwhile_is_told_nothing() {
     assert_eq!(bytes(&mut world, a, again), Ok(b"first".to_vec()));
 }
 
+/// What is long in coming for one who reads much is no excuse of another one; and callbacks are repeated all the time.
+#[test]
+fn who_waits_for_nothing_is_evicted_beside_a_slow_device() {
+    let mut world = cold_world();
+    let (a, b, c) = (world.client(1), world.client(2), world.client(3));
+    world.client_mut(a).is_polite = false;
+    let lock = world.lock(a, object(2), LockMode::Pr, WHOLE).lock;
+    let writing = world.submit_lock(b, object(2), LockMode::Pw, WHOLE);
+    for _ in 0..150 {
+        begin_read(&mut world, c, None);
+        if world.fetching.len() > 3 {
+            let oldest = world.fetching.remove(0);
+            world.control(Input::Fetched(oldest, Ok(())));
+        }
+        world.pass(Duration::from_secs(1));
+    }
+    assert!(world.client_mut(a).callbacks.iter().filter(|told| **told == lock).count() > 2);
+    assert_eq!(world.client_mut(a).evicted_count, 1);
+    assert!(world.result(b, writing).is_some_and(|result| result.is_ok()));
+}
+
+#[test]
+fn what_cannot_be_fetched_is_refused_without_another_try() {
+    let mut world = cold_world();
+    let a = world.client(1);
+    let reading = begin_read(&mut world, a, None);
+    world.fetch_with(Err(StoreError::Device { operation: "read an object", errno: 5 }));
+    assert_eq!(bytes(&mut world, a, reading), Err(Status::Io));
+    assert!(world.fetching.is_empty());
+}
+
 /// Its answer waits for the device, and its lock for the answer.
 #[test]
 fn nobody_is_evicted_for_a_device_that_stands_still() {
@@ -138,6 +170,8 @@ fn nobody_is_evicted_for_a_device_that_stands_still() {
     assert_eq!(world.client_mut(a).evicted_count, 0);
     world.fetch();
     assert_eq!(bytes(&mut world, a, reading), Ok(b"first".to_vec()));
+    world.pass(Duration::from_secs(4));
+    assert_eq!(world.client_mut(a).evicted_count, 0, "it has some time now");
     world.cancel(a, lock);
     assert!(world.result(b, writing).is_some_and(|result| result.is_ok()));
     // With a device that goes on it is given up.

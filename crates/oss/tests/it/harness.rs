@@ -211,8 +211,13 @@ impl World {
 
     /// The device brings all that it was asked for.
     pub fn fetch(&mut self) {
+        self.fetch_with(Ok(()));
+    }
+
+    /// Or fails to.
+    pub fn fetch_with(&mut self, result: Result<(), StoreError>) {
         for id in std::mem::take(&mut self.fetching) {
-            self.handle(Input::Fetched(id));
+            self.handle(Input::Fetched(id, result.clone()));
         }
         self.run();
     }

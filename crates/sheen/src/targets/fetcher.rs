@@ -15,6 +15,8 @@ type Machine = Owner<Oss<MetaDisk, ObjectDisk>>;
 const THREAD_COUNT_MAX: usize = 32;
 /// A thread that has had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(5);
+/// What follows from one takes no time, unless the device stands still.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 struct Fetch {
     id: FetchId,
@@ -27,6 +29,8 @@ struct Waiting {
     fetches: VecDeque<Fetch>,
     thread_count: usize,
     idle_count: usize,
+    busy_count: usize,
+    is_stopped: bool,
 }
 
 /// Of one OST.
@@ -50,6 +54,9 @@ impl Fetcher {
 
     pub fn start(self: &Arc<Fetcher>, id: FetchId, object: ObjectId, extent: Extent) {
         let mut waiting = self.lock();
+        if waiting.is_stopped {
+            return;
+        }
         waiting.fetches.push_back(Fetch { id, object, extent });
         if waiting.fetches.len() <= waiting.idle_count || waiting.thread_count >= THREAD_COUNT_MAX {
             self.is_filled.notify_one();
@@ -68,17 +75,38 @@ impl Fetcher {
     /// thread: by its timer's.
     fn fetch_here(&self) {
         let Some(fetch) = self.lock().fetches.pop_back() else { return };
-        self.objects.fetch(&fetch.object, fetch.extent);
+        let fetched = self.objects.fetch(&fetch.object, fetch.extent);
         if let Some(oss) = self.oss.get().and_then(Weak::upgrade) {
-            oss.post(Input::Fetched(fetch.id));
+            oss.post(Input::Fetched(fetch.id, fetched));
         }
+    }
+
+    /// Nothing is fetched any more, nor told; what is being told is waited for, but not for long.
+    pub fn stop(&self) {
+        let mut waiting = self.lock();
+        waiting.is_stopped = true;
+        waiting.fetches.clear();
+        self.is_filled.notify_all();
+        drop(self.is_filled.wait_timeout_while(waiting, STOP_PATIENCE, |waiting| waiting.busy_count > 0));
     }
 
     fn serve(&self) {
         while let Some(fetch) = self.next() {
-            self.objects.fetch(&fetch.object, fetch.extent);
-            let Some(oss) = self.oss.get().and_then(Weak::upgrade) else { return };
-            oss.submit(Input::Fetched(fetch.id));
+            let fetched = self.objects.fetch(&fetch.object, fetch.extent);
+            let mut waiting = self.lock();
+            if waiting.is_stopped {
+                return;
+            }
+            waiting.busy_count += 1;
+            drop(waiting);
+            if let Some(oss) = self.oss.get().and_then(Weak::upgrade) {
+                oss.submit(Input::Fetched(fetch.id, fetched));
+            }
+            let mut waiting = self.lock();
+            waiting.busy_count -= 1;
+            if waiting.is_stopped {
+                self.is_filled.notify_all();
+            }
         }
     }
 
@@ -88,6 +116,9 @@ impl Fetcher {
         loop {
             if let Some(fetch) = waiting.fetches.pop_front() {
                 return Some(fetch);
+            }
+            if waiting.is_stopped {
+                return None;
             }
             waiting.idle_count += 1;
             let waited = self.is_filled.wait_timeout(waiting, IDLE);

@@ -96,6 +96,9 @@ fn block_ceil(offset_bytes: u64) -> u64 {
     offset_bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
 }
 
+/// Memory of one thread that fetches.
+const FETCH_BYTES: u64 = 256 << 10;
+
 impl ObjectFile {
     /// Takes an opened file; reads its header, and all of it if a crash left it dirty.
     ///
@@ -341,17 +344,28 @@ impl ObjectFile {
 
     /// Reads blocks, and their checksums, into the kernel's page cache, beside all others that use the object: through memory of whole
     /// blocks, since a read past the cache may be going on with this descriptor.
-    pub fn fetch(&self, extent: Extent) {
+    pub fn fetch(&self, extent: Extent) -> Result<(), StoreError> {
         for part in parts(Extent::new(block_floor(extent.start), block_ceil(extent.end))) {
             let stored = stored_offset(part.start);
             let checksums = stored - part.start % GROUP_BYTES - BLOCK_BYTES;
-            for (offset_bytes, byte_count) in [(checksums, BLOCK_BYTES), (stored, part.byte_count())] {
-                let mut bytes = ReadBuffer::with_capacity((byte_count + BLOCK_BYTES) as usize);
-                bytes.align(BLOCK_BYTES as usize);
-                // Who reads it hears of errors.
-                let _ = device::read_more(&self.file, &mut bytes, byte_count as usize, offset_bytes);
-            }
+            // They may be in memory already: who reads hears of it.
+            let _ = self.fetch_stored(Extent::at(checksums, BLOCK_BYTES));
+            let fetched = self.fetch_stored(Extent::at(stored, part.byte_count()));
+            fetched.map_err(|error| self.error("read an object", &error, part.start))?;
         }
+        Ok(())
+    }
+
+    fn fetch_stored(&self, extent: Extent) -> io::Result<()> {
+        let mut start = extent.start;
+        while start < extent.end {
+            let byte_count = FETCH_BYTES.min(extent.end - start);
+            let mut bytes = ReadBuffer::with_capacity((byte_count + BLOCK_BYTES) as usize);
+            bytes.align(BLOCK_BYTES as usize);
+            device::read_more(&self.file, &mut bytes, byte_count as usize, start)?;
+            start += byte_count;
+        }
+        Ok(())
     }
 
     /// What a block holds, checked, with zeros behind the end of the object.

@@ -74,6 +74,11 @@ impl Traffic {
         self.read.run(request, |bytes| parts(Extent::at(offset_bytes, bytes.len() as u64)))
     }
 
+    /// What a read of an extent waits for, before it is executed once more.
+    pub fn fetch<E>(&self, extent: Extent, request: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        self.read.run(request, |()| parts(extent))
+    }
+
     /// A write of an extent.
     pub fn write<E>(&self, extent: Extent, request: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         self.write.run(request, |()| written_parts(extent))
