@@ -305,7 +305,7 @@ pub(crate) async fn remove(
     is_directory: bool,
 ) -> Outcome<Answer> {
     let parent = home_of(ctx, parent, &name)?;
-    let listed = ctx.with(|state| state.children_cover(parent));
+    let before = ctx.with(|state| state.cover_before(parent, &name));
     let changing = Changing::begin(ctx, vec![parent], &[], &[(parent, &name)]);
     let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid()));
     let make = |creds: Credentials| {
@@ -327,7 +327,7 @@ pub(crate) async fn remove(
         if let Some(attr) = &parent_attr {
             state.see_attr(attr);
         }
-        state.note_gone_name(parent, &name, listed);
+        state.note_gone_name(parent, &name, before);
         let gone = child.as_ref().map(|child| child.fid).or(known);
         if let Some(child) = &child {
             state.see_entry(child);
@@ -339,11 +339,26 @@ pub(crate) async fn remove(
     Ok(Answer::Done)
 }
 
+/// The locks that cover a name before this client changes it: what came later says nothing of the change, as the answer to that may be late, and
+/// another connection's.
+#[derive(Clone, Copy)]
+struct Before {
+    children: Option<Cover>,
+    /// On its slot.
+    slot: Option<LockId>,
+}
+
 impl State {
+    fn cover_before(&self, parent: Fid, name: &[u8]) -> Before {
+        Before { children: self.children_cover(parent), slot: self.name_lock_on(parent, name) }
+    }
+
     /// This client has taken a name away.
-    fn note_gone_name(&mut self, parent: Fid, name: &[u8], before: Option<Cover>) {
+    fn note_gone_name(&mut self, parent: Fid, name: &[u8], before: Before) {
         self.names.remove(parent, name);
-        if !self.note_changed(parent, name, None, before) && self.has_name_lock(parent, name) {
+        if !self.note_changed(parent, name, None, before.children)
+            && self.is_name_locked_by(parent, name, before.slot)
+        {
             self.names.put(parent, name, None, base::Time::ZERO);
         }
         if self.name_lock_on(parent, name).is_some() {
@@ -433,8 +448,8 @@ pub(crate) async fn rename(
 ) -> Outcome<Answer> {
     let (name, new_name) = (from.1, to.1);
     let (parent, new_parent) = (home_of(ctx, from.0, &name)?, home_of(ctx, to.0, &new_name)?);
-    let (listed, new_listed) =
-        ctx.with(|state| (state.children_cover(parent), state.children_cover(new_parent)));
+    let (before, new_before) =
+        ctx.with(|state| (state.cover_before(parent, &name), state.cover_before(new_parent, &new_name)));
     let changing = Changing::begin(
         ctx,
         vec![parent, new_parent],
@@ -489,7 +504,7 @@ pub(crate) async fn rename(
         let is_gone = flags & RENAME_EXCHANGE == 0 && child.is_some();
         // Two names of one inode: nothing was done, and both are still there.
         if is_gone {
-            state.note_gone_name(parent, &name, listed);
+            state.note_gone_name(parent, &name, before);
         } else {
             state.names.remove(parent, &name);
         }
@@ -497,7 +512,7 @@ pub(crate) async fn rename(
         // The node keeps the name, and takes it along when it goes.
         let known = child.as_ref().map(|child| child.fid).filter(|fid| state.nodes.by_fid(*fid).is_some());
         if let Some(fid) = known.filter(|_| is_gone) {
-            state.note_changed(new_parent, &new_name, Some(fid), new_listed);
+            state.note_changed(new_parent, &new_name, Some(fid), new_before.children);
             state.note_name(fid, new_parent, &new_name);
         }
         // Both have a new ctime; what the reply describes is seen again below.
@@ -528,43 +543,49 @@ pub(crate) async fn rename(
     });
     give_back_of_gone(ctx, replaced_entry.as_deref());
     sync_names(ctx, who, &[parent, new_parent]).await?;
-    settle_moved(ctx, old, child.map(|entry| entry.fid), new_parent, &new_name).await;
+    let (moved, exchanged) = (child.map(|entry| entry.fid), replaced_entry.map(|entry| entry.fid));
+    settle_moved(ctx, old, moved, (new_parent, &new_name), new_before.slot).await;
     if flags & RENAME_EXCHANGE != 0 {
-        settle_moved(ctx, new, replaced_entry.map(|entry| entry.fid), parent, &name).await;
+        settle_moved(ctx, new, exchanged, (parent, &name), before.slot).await;
     }
     Ok(Answer::Done)
 }
 
 /// The kernel moves what it knows of the old name to the new one, with what is left of its lifetime: nobody may change
 /// the new name behind its back. Either a lock covers it from now on, or the kernel forgets all names. So it does when
-/// the MDT has moved another inode, to which somebody else had led the old name meanwhile; `moved` is what it says.
-async fn settle_moved(ctx: &Ctx, old: Option<Name>, moved: Option<Fid>, new_parent: Fid, new_name: &[u8]) {
+/// the MDT has moved another inode, to which somebody else had led the old name meanwhile; `moved` is what it says. `slot` is the lock
+/// on the slot of the new name that was held before.
+async fn settle_moved(
+    ctx: &Ctx,
+    old: Option<Name>,
+    moved: Option<Fid>,
+    (new_parent, new_name): (Fid, &[u8]),
+    slot: Option<LockId>,
+) {
     let told = old.filter(|old| may_kernel_believe(old.kernel_until, ctx.now().time));
     let told = told.and_then(|old| Some((old.fid()?, old.kernel_until)));
     let Some((fid, kernel_until)) = told else { return };
-    // Its own lock counts, or the children's lock under which it was just noted.
-    let is_covered = ctx.with(|state| {
-        let is_noted = state.cached_name(new_parent, new_name) == Some(Some(fid));
-        let is_covered = moved == Some(fid) && (is_noted || state.has_name_lock(new_parent, new_name));
-        if is_covered {
-            state.names.put(new_parent, new_name, Some(fid), kernel_until);
-        }
-        is_covered
-    });
-    if is_covered {
+    let try_keep = |is_locked: bool| {
+        ctx.with(|state| {
+            // Its own lock counts, or the children's lock under which it was just noted.
+            let is_noted = state.cached_name(new_parent, new_name) == Some(Some(fid));
+            let is_covered = is_noted
+                || (is_locked
+                    && state.has_name_lock(new_parent, new_name)
+                    && state.is_name_locked_by(new_parent, new_name, slot));
+            if is_covered {
+                state.names.put(new_parent, new_name, Some(fid), kernel_until);
+            }
+            is_covered
+        })
+    };
+    if moved == Some(fid) && try_keep(true) {
         return;
     }
     if moved.is_none_or(|moved| moved == fid) {
         super::attr::prefetch(ctx, new_parent, new_name.to_vec()).await;
     }
-    let is_covered = ctx.with(|state| {
-        let is_covered = state.cached_name(new_parent, new_name) == Some(Some(fid));
-        if is_covered {
-            state.names.put(new_parent, new_name, Some(fid), kernel_until);
-        }
-        is_covered
-    });
-    if !is_covered {
+    if !try_keep(false) {
         ctx.notify(crate::Notify::IncEpoch).await;
     }
 }

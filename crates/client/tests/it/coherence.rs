@@ -505,6 +505,41 @@ fn a_renamed_name_keeps_its_lifetime_only_under_a_lock() {
     assert!(notified.contains(&forgotten) || notified.contains(&Notify::IncEpoch), "{notified:?}");
 }
 
+/// Another MDT than that of the name decides: what it answers may come after what has become of the name since.
+#[test]
+fn a_late_answer_to_a_rename_says_nothing_of_a_name_that_others_have_made_since() {
+    let mut world = World::new(2, 1, 2);
+    let make = Call::MkdirOn { parent: TOP, name: b"e".into(), mode: 0o755, umask: 0, mdt_index: 1 };
+    assert_eq!(world.call(0, make), Ok(Answer::Done));
+    let (from, to) = (world.mkdir(0, TOP, "d"), world.lookup(0, TOP, "e").expect("it was made").node);
+    // Too many to be told as a whole: what is known of the name has a lock of its own.
+    for number in 0..600 {
+        world.mkdir(0, from, &format!("d{number}"));
+    }
+    let rename = |from: (u64, &str), to: (u64, &str)| Call::Rename {
+        parent: from.0,
+        name: from.1.into(),
+        new_parent: to.0,
+        new_name: to.1.into(),
+        flags: 0,
+    };
+    // Who decides tells what has become of inodes of its own.
+    let file = world.create(0, to, "x");
+    world.release(0, file);
+    assert_eq!(world.call(0, rename((to, "x"), (from, "x"))), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, from, "x").map(|entry| entry.node), Ok(file.0));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.mounts[0].is_late = Some(TargetId::mdt(1));
+    let moving = world.begin(0, rename((from, "x"), (to, "y")));
+    let (made, _) = world.create(1, there, "x");
+    assert_eq!(world.lookup(0, from, "x").map(|entry| entry.node), Ok(made));
+    assert!(!world.is_answered(0, moving));
+    world.let_come(0);
+    assert_eq!(world.finish(0, moving), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, from, "x").map(|entry| entry.node), Ok(made));
+    assert_eq!(world.lookup(0, to, "y").map(|entry| entry.node), Ok(file.0));
+}
+
 /// Another mount exchanges the file with a second one while this mount's rename is on its way: the second is moved.
 #[test]
 fn a_rename_after_an_exchange_of_its_name_moves_what_it_leads_to_by_then() {

@@ -176,3 +176,33 @@ fn a_change_that_was_not_sent_before_an_eviction_is_made_and_durable() {
         (vec!["d".into(), "g".into()], vec!["sub".into()])
     );
 }
+
+/// Another mount exchanges what was renamed with a second file while this mount waits until its rename is durable, and looks it up meanwhile.
+#[test]
+fn what_was_renamed_and_waits_for_a_sync_is_where_others_have_put_it_since() {
+    const EXCHANGE: u32 = 2;
+    let mut world = World::new(1, 1, 2);
+    world.input(0, Input::Set(Setting::SyncRule(SyncRule::Names)));
+    let dir = world.mkdir(0, TOP, "d");
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    let [first, second] = ["a", "c"].map(|name| {
+        let file = world.create(1, there, name);
+        world.release(1, file);
+        file.0
+    });
+    world.pass(Duration::from_secs(3));
+    assert!(world.lookup(0, dir, "a").is_ok_and(|entry| !entry.entry_valid.is_zero()));
+    let rename = |parent, name: &str, flags| {
+        let (name, new_name) = (name.into(), b"b".to_vec());
+        Call::Rename { parent, name, new_parent: parent, new_name, flags }
+    };
+    world.is_syncing = false;
+    let moving = world.begin(0, rename(dir, "a", 0));
+    assert!(!world.is_answered(0, moving));
+    assert_eq!(world.call(1, rename(there, "c", EXCHANGE)), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, dir, "b").map(|entry| entry.node), Ok(second));
+    world.is_syncing = true;
+    assert_eq!(world.finish(0, moving), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, dir, "b").map(|entry| entry.node), Ok(second));
+    assert_eq!(world.lookup(0, dir, "c").map(|entry| entry.node), Ok(first));
+}
