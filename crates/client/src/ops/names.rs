@@ -565,14 +565,15 @@ async fn settle_moved(
     let told = old.filter(|old| may_kernel_believe(old.kernel_until, ctx.now().time));
     let told = told.and_then(|old| Some((old.fid()?, old.kernel_until)));
     let Some((fid, kernel_until)) = told else { return };
+    let is_noted = |state: &State| state.cached_name(new_parent, new_name) == Some(Some(fid));
     let try_keep = |is_locked: bool| {
         ctx.with(|state| {
             // Its own lock counts, or the children's lock under which it was just noted.
-            let is_noted = state.cached_name(new_parent, new_name) == Some(Some(fid));
-            let is_covered = is_noted
+            let is_covered = is_noted(state)
                 || (is_locked
                     && state.has_name_lock(new_parent, new_name)
                     && state.is_name_locked_by(new_parent, new_name, slot));
+            let is_covered = is_covered && state.is_owner_covered(new_parent, new_name, fid);
             if is_covered {
                 state.names.put(new_parent, new_name, Some(fid), kernel_until);
             }
@@ -583,10 +584,33 @@ async fn settle_moved(
         return;
     }
     if moved.is_none_or(|moved| moved == fid) {
-        super::attr::prefetch(ctx, new_parent, new_name.to_vec()).await;
+        if ctx.with(|state| is_noted(state)) {
+            // No object has to say how large it is.
+            let _ = super::attr::ask_inode(ctx, fid).await;
+        } else {
+            super::attr::prefetch(ctx, new_parent, new_name.to_vec()).await;
+        }
     }
     if !try_keep(false) {
         ctx.notify(crate::Notify::IncEpoch).await;
+    }
+}
+
+impl State {
+    /// Whether the owner, by whom the kernel judges where it answers from a name, goes back with a lock too (as in `entry_answer`): it was
+    /// listed under the old one, perhaps, and the lock on that directory's children says nothing of the inode any more.
+    fn is_owner_covered(&self, parent: Fid, name: &[u8], fid: Fid) -> bool {
+        let attr = self.nodes.by_fid(fid).and_then(|node| node.attr());
+        if attr.is_some_and(|attr| attr.file_type == FileType::Directory) {
+            return true;
+        }
+        let is_listed = || {
+            let known = self.names.get(parent, name).filter(|known| known.fid() == Some(fid));
+            let lock = known.and_then(|known| known.listed_under());
+            parent.mdt_index() == fid.mdt_index()
+                && lock.is_some_and(|lock| self.has_children_lock(ChildrenLock { parent, lock }))
+        };
+        self.is_covered(fid, bits::LOOKUP | bits::PERM) || is_listed()
     }
 }
 

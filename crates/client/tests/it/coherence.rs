@@ -540,6 +540,37 @@ fn a_late_answer_to_a_rename_says_nothing_of_a_name_that_others_have_made_since(
     assert_eq!(world.lookup(0, to, "y").map(|entry| entry.node), Ok(file.0));
 }
 
+/// The lock on the children of the directory in which it was listed says nothing of a file that is in another one by now.
+#[test]
+fn a_file_that_has_left_its_listing_is_believed_only_with_a_lock_on_its_owner() {
+    let mut world = World::new(1, 1, 2);
+    let (there, large) = (world.mkdir(1, TOP, "d"), world.mkdir(1, TOP, "e"));
+    for number in 0..600 {
+        world.mkdir(1, large, &format!("d{number}"));
+    }
+    let file = world.create(1, there, "f");
+    world.release(1, file);
+    world.pass(Duration::from_secs(40));
+    let (dir, to) = (world.lookup(0, TOP, "d"), world.lookup(0, TOP, "e"));
+    let (dir, to) = (dir.expect("it was made").node, to.expect("it was made").node);
+    let Ok(Answer::Opened { fh, .. }) = world.call(0, Call::Opendir { node: dir, flags: 0 }) else {
+        panic!("it cannot be opened")
+    };
+    let list = Call::Readdir { node: dir, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
+    assert!(world.call(0, list).is_ok());
+    assert!(world.lookup(0, dir, "f").is_ok_and(|listed| !listed.entry_valid.is_zero()));
+    assert_eq!(world.lookup(0, to, "g"), Err(ENOENT));
+    world.mounts[0].notified.clear();
+    let (name, new_name) = (b"f".into(), b"g".into());
+    let rename = Call::Rename { parent: dir, name, new_parent: to, new_name, flags: 0 };
+    assert_eq!(world.call(0, rename), Ok(Answer::Done));
+    let set = SetattrCall { uid: Some(1000), ..Default::default() };
+    assert!(world.call(1, Call::Setattr { node: file.0, set }).is_ok());
+    let forgotten = Notify::InvalEntry { parent: to, name: b"g".into() };
+    let notified = &world.mounts[0].notified;
+    assert!(notified.contains(&forgotten) || notified.contains(&Notify::IncEpoch), "{notified:?}");
+}
+
 /// Another mount exchanges the file with a second one while this mount's rename is on its way: the second is moved.
 #[test]
 fn a_rename_after_an_exchange_of_its_name_moves_what_it_leads_to_by_then() {
