@@ -313,7 +313,7 @@ pub(crate) fn allocate(file: &File, mode: i32, offset_bytes: u64, byte_count: u6
     let (start, count) = (offset(offset_bytes)?, offset(byte_count)?);
     gate::pass();
     #[cfg(test)]
-    faults::check_allocate(file)?;
+    faults::check_allocate(file, Extent::at(offset_bytes, byte_count))?;
     loop {
         // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
         if unsafe { libc::fallocate(file.as_raw_fd(), mode, start, count) } == 0 {

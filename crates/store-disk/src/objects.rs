@@ -553,6 +553,7 @@ impl ObjectStore for ObjectDisk {
         shared.reading.waits.fetch(now_ns, || {
             shared.traffic.fetch(extent, || match shared.existing(id) {
                 Ok(object) => object.fetch(extent),
+                Err(error @ StoreError::Device { .. }) => Err(error),
                 Err(_) => Ok(()),
             })
         })

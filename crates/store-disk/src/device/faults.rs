@@ -129,18 +129,22 @@ pub(super) fn check_read(file: &File) -> io::Result<()> {
 }
 
 pub(super) fn check_write(file: &File, part: Extent) -> io::Result<()> {
-    let no_space = |_| io::Error::from_raw_os_error(libc::ENOSPC);
-    check(Call::RefusedWrite, file).map_err(no_space)?;
-    if let Err(error) = check(Call::WriteToHole, file).map_err(no_space)
-        && super::seek(file, part.start, libc::SEEK_HOLE)?.is_none_or(|hole| hole < part.end)
-    {
-        return Err(error);
-    }
+    check(Call::RefusedWrite, file).map_err(|_| io::Error::from_raw_os_error(libc::ENOSPC))?;
+    check_hole(file, part)?;
     check(Call::Write, file)?;
     if check(Call::LaterWrite, file).is_err() {
         let mut failing = FAILING.lock().expect("no test panics inside");
         let later = failing.iter_mut().filter(|(call, _)| *call == Call::LaterWrite);
         later.for_each(|(call, _)| *call = Call::Write);
+    }
+    Ok(())
+}
+
+fn check_hole(file: &File, part: Extent) -> io::Result<()> {
+    if check(Call::WriteToHole, file).is_err()
+        && super::seek(file, part.start, libc::SEEK_HOLE)?.is_none_or(|hole| hole < part.end)
+    {
+        return Err(io::Error::from_raw_os_error(libc::ENOSPC));
     }
     Ok(())
 }
@@ -193,7 +197,8 @@ pub(super) fn check_set_length(file: &File) -> io::Result<()> {
     check(Call::SetLength, file).map_err(|_| io::Error::from_raw_os_error(libc::ENOSPC))
 }
 
-pub(super) fn check_allocate(file: &File) -> io::Result<()> {
+pub(super) fn check_allocate(file: &File, part: Extent) -> io::Result<()> {
+    check_hole(file, part)?;
     check(Call::AllocateWithin, file).map_err(|_| io::Error::from_raw_os_error(libc::EDQUOT))?;
     check(Call::Allocate, file)
 }

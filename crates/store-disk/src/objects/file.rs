@@ -422,7 +422,7 @@ impl ObjectFile {
         let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         if reserve {
-            self.reserve(extent, None)?;
+            self.reserve(extent, None, extent.start >= inner.lenient_from)?;
         }
         let checksums = self.checksums_after(&mut inner, offset_bytes, data, size_bytes)?;
         let is_first = inner.announced == Announced::Nothing
@@ -491,7 +491,7 @@ impl ObjectFile {
         let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         self.ensure_header(&mut inner)?;
-        self.reserve(extent, left)?;
+        self.reserve(extent, left, extent.start >= inner.lenient_from)?;
         self.grow(&mut inner, extent.end, size_bytes, keep_size)
     }
 

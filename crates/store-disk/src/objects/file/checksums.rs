@@ -100,7 +100,10 @@ impl ObjectFile {
                 // It is as the file has it, whatever that is now.
                 inner.groups.remove(number);
                 match self.change_error("write an object's checksums", &error, block * BLOCK_BYTES) {
-                    StoreError::NoSpace if block * BLOCK_BYTES >= end => {}
+                    // It is to be read on from there once more.
+                    StoreError::NoSpace if block * BLOCK_BYTES >= end => {
+                        inner.read_on_to = inner.read_on_to.min(number * GROUP_BYTES);
+                    }
                     error => return Err(error),
                 }
             }

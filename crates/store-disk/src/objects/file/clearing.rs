@@ -102,7 +102,7 @@ impl ObjectFile {
             return Ok(());
         }
         // Allocated first: whatever fails then has changed no byte.
-        self.reserve(extent, left)?;
+        self.reserve(extent, left, extent.start >= inner.lenient_from)?;
         let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
         self.clear(&mut inner, extent, size_bytes, mode)?;
         self.grow(&mut inner, extent.end, size_bytes, keep_size)

@@ -30,8 +30,9 @@ impl Before {
 }
 
 impl ObjectFile {
-    /// Allocates an extent and its checksums, if that leaves the reserve alone; or takes nothing.
-    pub(super) fn reserve(&self, extent: Extent, left: Left) -> Result<(), StoreError> {
+    /// Allocates an extent and its checksums, if that leaves the reserve alone; or takes nothing. What is believed without checksums
+    /// (`is_lenient`) is written without room for them, too.
+    pub(super) fn reserve(&self, extent: Extent, left: Left, is_lenient: bool) -> Result<(), StoreError> {
         let failed = |error: io::Error| self.change_error("allocate an object", &error, extent.end);
         let data =
             Extent::new(block_floor(stored_offset(extent.start)), block_ceil(stored_length(extent.end)));
@@ -42,10 +43,14 @@ impl ObjectFile {
             return Err(StoreError::NoSpace);
         }
         let keep_size = libc::FALLOC_FL_KEEP_SIZE;
-        let reserved = taken
-            .iter()
-            .try_for_each(|part| device::allocate(&self.file, keep_size, part.start, part.byte_count()))
-            .map_err(failed);
+        let allocate = |part: Extent| {
+            device::allocate(&self.file, keep_size, part.start, part.byte_count()).map_err(failed)
+        };
+        let [checksums, data] = taken;
+        let reserved = allocate(data).and_then(|()| match allocate(checksums) {
+            Err(StoreError::NoSpace) if is_lenient => Ok(()),
+            allocated => allocated,
+        });
         // Others take of the same device meanwhile.
         let is_in_reserve = before.missing_bytes > 0 && left.is_some_and(|left| left() == 0);
         let reserved = if is_in_reserve { reserved.and(Err(StoreError::NoSpace)) } else { reserved };

@@ -529,7 +529,7 @@ fn what_a_crash_left_without_room_for_its_checksums_is_read_written_over_and_cut
     device::faults::refuse_writes_to_holes_below(&path);
     let object = open(&path, 2);
     assert!(object.read(0, data.len()).unwrap() == data);
-    object.write(last + 5000, &[8; 10_000], false).unwrap();
+    object.write(last + 5000, &[8; 10_000], true).unwrap();
     data[last as usize + 5000..][..10_000].fill(8);
     object.punch(Extent::at(last + 100, 200)).unwrap();
     data[last as usize + 100..][..200].fill(0);
