@@ -257,6 +257,11 @@ impl Session {
         Ok(())
     }
 
+    /// Somebody else has unmounted it: what is on the path from now on is not ours.
+    pub fn forget_mount_point(&mut self) {
+        self.is_mounted = false;
+    }
+
     /// Ends the connection at once: everything that waits gets an error, every later access ENOTCONN.
     ///
     /// # Errors

@@ -65,6 +65,9 @@ pub enum Ask {
         /// With the cluster that it is of: its servers may be about to come back, and are waited for longer.
         #[serde(default)]
         is_with_cluster: bool,
+        /// Who asks takes it off its path, as soon as it is told that it may (`Tell::may_detach`).
+        #[serde(default)]
+        detaches_itself: bool,
     },
     /// How the targets of a mount do, seen from there.
     Probe {
@@ -138,11 +141,17 @@ pub enum Leave {
 /// Tells whoever waits for an answer what is going on.
 pub type Say<'a> = dyn Fn(&str) + 'a;
 
+/// Tells whoever waits for an answer what comes before that: a note, or that it is his turn.
+pub type TellBefore<'a> = dyn Fn(&Tell) + 'a;
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tell {
     /// This is not the answer yet: what it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// This is not the answer yet: who asked to unmount is to take the mount off its path.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_detach: bool,
     /// Empty: it worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -163,6 +172,10 @@ pub struct Tell {
 }
 
 impl Tell {
+    pub fn note(text: impl Into<String>) -> Tell {
+        Tell { note: Some(text.into()), ..Tell::default() }
+    }
+
     pub fn error(text: impl Into<String>) -> Tell {
         Tell { error: Some(text.into()), ..Tell::default() }
     }
@@ -453,7 +466,7 @@ impl Server {
     ///
     /// # Errors
     /// The directory or the socket cannot be made.
-    pub fn start(answer: impl Fn(Ask, &Say<'_>) -> Tell + Send + Sync + 'static) -> Result<Server> {
+    pub fn start(answer: impl Fn(Ask, &TellBefore<'_>) -> Tell + Send + Sync + 'static) -> Result<Server> {
         let dir = make_run_dir()?;
         let path = dir.join(format!("{}.sock", std::process::id()));
         // Of an earlier process with our number.
@@ -497,16 +510,16 @@ impl Drop for Server {
     }
 }
 
-fn serve(stream: &UnixStream, answer: &(dyn Fn(Ask, &Say<'_>) -> Tell + Send + Sync)) -> Result<()> {
+fn serve(stream: &UnixStream, answer: &(dyn Fn(Ask, &TellBefore<'_>) -> Tell + Send + Sync)) -> Result<()> {
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
-    let say = |note: &str| {
+    let tell_before = |tell: &Tell| {
         // Who does not listen any more gets no answer either, and what was asked for goes on.
-        let _ = write_line(stream, &Tell { note: Some(note.to_owned()), ..Tell::default() });
+        let _ = write_line(stream, tell);
     };
     let tell = match serde_json::from_str(&line) {
-        Ok(ask) => answer(ask, &say),
+        Ok(ask) => answer(ask, &tell_before),
         Err(error) => Tell::error(format!("this process does not understand the request: {error}")),
     };
     write_line(stream, &tell)
@@ -523,6 +536,14 @@ fn write_line(mut stream: &UnixStream, words: &impl Serialize) -> Result<()> {
 /// # Errors
 /// It is gone, does not answer, or says what is wrong.
 pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
+    ask_and_detach(socket, ask, || Ok(()))
+}
+
+/// As `ask`, and does what only this process can when it is told to; it waits for the answer after that.
+///
+/// # Errors
+/// As `ask`, or those of `detach`.
+pub fn ask_and_detach(socket: &Path, ask: &Ask, detach: impl Fn() -> Result<()>) -> Result<Tell> {
     let stream = match sys::connect_at_once(socket) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
             if *ask == Ask::Status {
@@ -555,6 +576,10 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
         read?;
         let tell: Tell =
             serde_json::from_str(&line).context("a process did not answer on its control socket")?;
+        if tell.may_detach {
+            detach()?;
+            continue;
+        }
         match (tell.note, tell.error) {
             (Some(note), _) => {
                 if last_note.as_ref() != Some(&note) {

@@ -8,7 +8,7 @@ pub mod read_ahead;
 mod root;
 mod translate;
 pub mod unasked;
-mod unmount;
+pub mod unmount;
 pub mod unsaved;
 
 use crate::alive;

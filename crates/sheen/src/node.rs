@@ -7,7 +7,7 @@ pub use management::{Ended, awaited, awaited_fix};
 pub use start::{mount, serve};
 
 use crate::cluster::Identity;
-use crate::control::{Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
+use crate::control::{Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell, TellBefore};
 use crate::failover::Failover;
 use crate::mount::options::Choices;
 use crate::mount::unsaved::{self, Patience, Silence};
@@ -224,7 +224,8 @@ impl Node {
         }
     }
 
-    fn answer(&self, ask: Ask, say: &Say<'_>) -> Tell {
+    fn answer(&self, ask: Ask, tell: &TellBefore<'_>) -> Tell {
+        let say: &Say<'_> = &|note| tell(&Tell::note(note));
         let result = match ask {
             Ask::Status => return Tell { process: Some(self.describe()), ..Tell::default() },
             Ask::Metrics => {
@@ -238,10 +239,14 @@ impl Node {
                 Vec::new()
             }),
             // One that is not there any more was unmounted in the meantime, by an unmount whose caller was killed, say.
-            Ask::Unmount { mount, leave, is_with_cluster } => {
+            Ask::Unmount { mount, leave, is_with_cluster, detaches_itself } => {
                 let unmounted = match self.find_mount(&mount) {
                     Some(mount) if is_with_cluster => {
                         mount.unmount_with_cluster(leave, self.patience_at_end(leave), say)
+                    }
+                    Some(mount) if detaches_itself && leave == Leave::Unmount => {
+                        let may_detach = || tell(&Tell { may_detach: true, ..Tell::default() });
+                        mount.unmount_by_asker(unsaved::LEAVING, say, &may_detach)
                     }
                     Some(mount) => mount.unmount(leave, unsaved::LEAVING, say),
                     None => Ok(()),

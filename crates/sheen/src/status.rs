@@ -8,6 +8,7 @@ use crate::cli;
 use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
 use crate::lfs;
 use crate::mount::unasked::{self, Unasked};
+use crate::mount::unmount;
 use crate::mount_table::{self, Mounted};
 use crate::sys;
 use crate::up;
@@ -165,28 +166,21 @@ pub fn umount(arguments: &cli::Umount) -> Result<()> {
                 (false, true) => Leave::Detach,
                 (false, false) => Leave::Unmount,
             };
-            let is_for_automounter = leave == Leave::Unmount && mount_table::is_for_automounter(&path);
-            if is_for_automounter {
-                // While autofs ends what nobody uses, who is not of the automounter's process group waits there for that end: the
-                // process of the mount would wait for itself.
-                unmount_here(&path, false)?;
-            }
-            let ask = Ask::Unmount { mount: path, leave, is_with_cluster: false };
-            let socket = dir.join(format!("{}.sock", mount.pid));
-            match control::ask(&socket, &ask) {
-                // With its last mount the process ends.
-                Err(_) if is_for_automounter && (!socket.exists() || !sys::is_alive(mount.pid)) => {}
-                asked => drop(asked?),
-            }
+            // While autofs ends what nobody uses, who is not of the automounter's process group waits there for that end: the process of
+            // the mount would wait for itself.
+            let detaches_itself = leave == Leave::Unmount && mount_table::is_for_automounter(&path);
+            let ask = Ask::Unmount { mount: path.clone(), leave, is_with_cluster: false, detaches_itself };
+            control::ask_and_detach(&dir.join(format!("{}.sock", mount.pid)), &ask, || {
+                unmount::detach(&path, &mounted.device, None, || fuse::unmount(&path, false))
+            })?;
             return Ok(());
         }
     }
-    // The process is gone, or has its socket where we do not look: then the mount itself can still be asked.
-    unmount_here(&path, arguments.lazy || arguments.force)
+    unmount_unknown(&path, arguments.lazy || arguments.force)
 }
 
-/// Without the process of the mount.
-fn unmount_here(path: &Path, is_lazy: bool) -> Result<()> {
+/// The process is gone, or has its socket where we do not look: then the mount itself can still be asked.
+fn unmount_unknown(path: &Path, is_lazy: bool) -> Result<()> {
     // Who is to detach it does not look into it: a mount that hangs keeps whoever does.
     let is_lazy = is_lazy || is_cut_off(path);
     if !is_lazy {

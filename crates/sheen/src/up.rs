@@ -782,7 +782,12 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
     for process in &processes {
         for mount in &process.mounts {
             if belongs(process, &dir) || is_ours(mount) {
-                let ask = Ask::Unmount { mount: mount.path.clone(), leave, is_with_cluster: true };
+                let ask = Ask::Unmount {
+                    mount: mount.path.clone(),
+                    leave,
+                    is_with_cluster: true,
+                    detaches_itself: false,
+                };
                 control::ask_if_alive(process.pid, &ask)?;
                 if process.targets.is_empty() {
                     mounting.push(process.clone());

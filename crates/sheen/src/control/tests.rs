@@ -22,9 +22,9 @@ fn notes_come_before_the_answer() {
     let listener = UnixListener::bind(&path).unwrap();
     let server = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        serve(&stream, &|_, say| {
-            say("waiting for the disk");
-            say("waiting for the disk");
+        serve(&stream, &|_, tell| {
+            tell(&Tell::note("waiting for the disk"));
+            tell(&Tell::note("waiting for the disk"));
             Tell { params: vec![("a".to_owned(), "b".to_owned())], ..Tell::default() }
         })
     });

@@ -349,7 +349,12 @@ fn control_messages() -> Vec<Vec<u8>> {
     let asks = [
         Ask::Status,
         Ask::Stop { leave: Leave::Cut },
-        Ask::Unmount { mount: "/mnt".into(), leave: Leave::Unmount, is_with_cluster: false },
+        Ask::Unmount {
+            mount: "/mnt".into(),
+            leave: Leave::Unmount,
+            is_with_cluster: false,
+            detaches_itself: true,
+        },
         Ask::GetParam { pattern: "*.*".to_owned() },
         Ask::SetParam {
             pattern: "debug".to_owned(),

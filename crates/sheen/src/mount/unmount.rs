@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use client::{Call, Input};
 use fuse::Session;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 /// A mount that is busy, by nobody who can be found, is tried again for so long and so often.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Who takes a mount off its path by itself has given up after this: it tries for `BUSY_PATIENCE`, and looks who uses it.
+const ASKER_PATIENCE: Duration = Duration::from_secs(30);
 /// A file system that lives for so long after it was unmounted is kept by somebody.
 const KEPT_AFTER: Duration = Duration::from_millis(500);
 
@@ -111,6 +114,24 @@ impl Mount {
     /// It is in use, or servers that have not got everything are silent, and `leave` does not accept that; nothing has changed then.
     /// Or it is unmounted, and something of it is lost (`Lost`).
     pub fn unmount(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {
+        self.unmount_by(leave, patience, say, None)
+    }
+
+    /// As `unmount` with `Leave::Unmount`, for somebody who takes the mount off its path when `may_detach` has told him to.
+    ///
+    /// # Errors
+    /// As `unmount`, or he has not done so.
+    pub fn unmount_by_asker(&self, patience: Patience, say: &Say<'_>, may_detach: &dyn Fn()) -> Result<()> {
+        self.unmount_by(Leave::Unmount, patience, say, Some(may_detach))
+    }
+
+    fn unmount_by(
+        &self,
+        leave: Leave,
+        patience: Patience,
+        say: &Say<'_>,
+        may_detach: Option<&dyn Fn()>,
+    ) -> Result<()> {
         // Somebody else has unmounted it: what is on the path now, if anything, is not ours.
         if self.is_destroyed() {
             return self.wait_ended();
@@ -149,7 +170,13 @@ impl Mount {
                     self.check_nothing_missing(error, say)?;
                     self.is_given_up.store(true, Ordering::Release);
                 }
-                self.detach(leave, &device)?;
+                match may_detach {
+                    Some(may_detach) => {
+                        may_detach();
+                        self.wait_detached()?;
+                    }
+                    None => self.detach(leave, &device)?,
+                }
             }
         }
         if self.is_kept() {
@@ -214,6 +241,22 @@ impl Mount {
         !mount_table::is_mounted_on(&self.path, &self.device())
     }
 
+    /// # Errors
+    /// Whoever was to take it off its path has given up.
+    fn wait_detached(&self) -> Result<()> {
+        let start = Instant::now();
+        while !self.is_destroyed() && !self.is_detached() {
+            if start.elapsed() > ASKER_PATIENCE {
+                bail!("{} is still mounted: whoever was to unmount it has not", self.path.display());
+            }
+            std::thread::sleep(BUSY_RETRY_INTERVAL);
+        }
+        if let Some(session) = lock(&self.session).as_mut() {
+            session.forget_mount_point();
+        }
+        Ok(())
+    }
+
     fn is_destroyed(&self) -> bool {
         lock(&self.shared.on_destroyed).is_none()
     }
@@ -247,55 +290,16 @@ impl Mount {
     }
 
     fn in_use_line(&self, leave: Leave, by: &str) -> String {
-        let otherwise = match leave {
-            Leave::Unmount => "detach it with --lazy",
-            Leave::Stop | Leave::Cut | Leave::Detach => "cut it off with --force",
-        };
-        format!("{} is in use by {by}; close what is open in it, or {otherwise}", self.path.display())
+        in_use_line(&self.path, by, Some(otherwise(leave)))
     }
 
     /// Takes the mount out of our mount namespace.
     fn detach(&self, leave: Leave, device: &str) -> Result<()> {
-        if self.is_detached() {
-            return Ok(());
-        }
-        if mount_table::mounted_on(&self.path).is_some_and(|top| top.device != device) {
-            bail!("something else is mounted over {}; unmount that first", self.path.display());
-        }
         let is_lazy = matches!(leave, Leave::Detach | Leave::Cut);
-        let start = Instant::now();
-        loop {
-            let unmounted = match lock(&self.session).as_mut() {
-                Some(session) => session.unmount(is_lazy),
-                None => return Ok(()),
-            };
-            match unmounted {
-                Ok(()) => {
-                    mount_table::forget_helper(&self.path);
-                    return Ok(());
-                }
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    let below = || {
-                        let path = mount_table::mounted_below(&self.path)?;
-                        Some(format!("a mount on {}", path.display()))
-                    };
-                    let by = in_use::named(&in_use::users(device)).or_else(below);
-                    // A process that ends, or a path walk on its way, holds it for a moment.
-                    if by.is_none() && start.elapsed() < BUSY_PATIENCE {
-                        std::thread::sleep(BUSY_RETRY_INTERVAL);
-                        continue;
-                    }
-                    let by = by
-                        .unwrap_or_else(|| "a process that cannot be looked at, or an NFS export".to_owned());
-                    bail!("{}", self.in_use_line(leave, &by))
-                }
-                // Somebody else was faster.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
-                Err(error) => {
-                    return Err(error).with_context(|| format!("cannot unmount {}", self.path.display()));
-                }
-            }
-        }
+        detach(&self.path, device, Some(otherwise(leave)), || match lock(&self.session).as_mut() {
+            Some(session) => session.unmount(is_lazy),
+            None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        })
     }
 
     /// Whether somebody keeps the file system although it was taken out of here.
@@ -359,5 +363,63 @@ impl Mount {
             progress.is_ended = true;
         });
         tracing::info!(mount = %self.path.display(), "unmounted");
+    }
+}
+
+fn otherwise(leave: Leave) -> &'static str {
+    match leave {
+        Leave::Unmount => "detach it with --lazy",
+        Leave::Stop | Leave::Cut | Leave::Detach => "cut it off with --force",
+    }
+}
+
+fn in_use_line(path: &Path, by: &str, otherwise: Option<&str>) -> String {
+    let otherwise = otherwise.map(|otherwise| format!(", or {otherwise}")).unwrap_or_default();
+    format!("{} is in use by {by}; close what is open in it{otherwise}", path.display())
+}
+
+/// Has `unmount` take what is mounted off its path, again and again while somebody holds it who cannot be found. `otherwise`: what else whoever
+/// asked can do.
+///
+/// # Errors
+/// It is in use, something else is mounted over it, or the kernel has another reason.
+pub fn detach(
+    path: &Path,
+    device: &str,
+    otherwise: Option<&str>,
+    mut unmount: impl FnMut() -> io::Result<()>,
+) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        if !mount_table::is_mounted_on(path, device) {
+            return Ok(());
+        }
+        if mount_table::mounted_on(path).is_some_and(|top| top.device != device) {
+            bail!("something else is mounted over {}; unmount that first", path.display());
+        }
+        match unmount() {
+            Ok(()) => {
+                mount_table::forget_helper(path);
+                return Ok(());
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let below = || {
+                    let path = mount_table::mounted_below(path)?;
+                    Some(format!("a mount on {}", path.display()))
+                };
+                let by = in_use::named(&in_use::users(device)).or_else(below);
+                // A process that ends, or a path walk on its way, holds it for a moment.
+                if by.is_none() && start.elapsed() < BUSY_PATIENCE {
+                    std::thread::sleep(BUSY_RETRY_INTERVAL);
+                    continue;
+                }
+                let by =
+                    by.unwrap_or_else(|| "a process that cannot be looked at, or an NFS export".to_owned());
+                bail!("{}", in_use_line(path, &by, otherwise))
+            }
+            // Somebody else was faster.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("cannot unmount {}", path.display())),
+        }
     }
 }

@@ -154,7 +154,7 @@ fn run<'a>(
             assert!(node.metrics_address.set(address).is_ok(), "a process serves metrics once");
         }
         let answering = Arc::clone(&node);
-        let control = control::Server::start(move |ask, say| answering.answer(ask, say))?;
+        let control = control::Server::start(move |ask, tell| answering.answer(ask, tell))?;
         match rest(&node) {
             Err(error) if error.is::<Ended>() => Ok((control, node, Some(error))),
             Err(error) => {

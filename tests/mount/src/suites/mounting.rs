@@ -59,6 +59,7 @@ static CASES: &[Case] = &[
     Case { name: "clients_have_their_own_addresses", seconds: 120, run: addresses::clients_have_their_own },
     Case { name: "handles_below_a_directory", seconds: 90, run: handles::below_a_directory },
     Case { name: "automounts", seconds: 180, run: automount::direct },
+    Case { name: "automounts_that_cannot_end", seconds: 240, run: automount::refused },
     Case { name: "descriptors_of_the_caller", seconds: 90, run: descriptors_of_the_caller },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
