@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// A process that has said nothing for this long hangs.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// For words that came while nobody could read them.
+const STOPPED_GRACE: Duration = Duration::from_secs(1);
+
 /// Somebody who waits for longer than a mount waits for the management server is told what for.
 const NOTE_AFTER: Duration = Duration::from_secs(20);
 
@@ -133,6 +136,8 @@ impl Starting {
             say::note(format_args!("waiting for {what} to be ready; see {}", self.log));
             receiver.recv_timeout(READY_TIMEOUT.saturating_sub(NOTE_AFTER))
         });
+        // A terminal may have stopped us meanwhile, and not the process: what it has said is still to be read.
+        let line = line.or_else(|_| receiver.recv_timeout(STOPPED_GRACE));
         let Ok(line) = line else {
             let _ = sys::kill(self.pid, libc::SIGKILL);
             bail!("it was not ready after {} s; see {}", READY_TIMEOUT.as_secs(), self.log);

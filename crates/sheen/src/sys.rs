@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// The signals that end a process cleanly.
-const END_SIGNALS: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
+/// The signals that end a process cleanly: from a terminal too.
+const END_SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT];
 
 /// Keeps the end signals for `wait_for_end`. Must come before any thread is started; hang-ups are ignored.
 pub fn hold_end_signals() {
@@ -24,6 +24,12 @@ pub fn hold_end_signals() {
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
     }
+}
+
+/// Goes on where a terminal stops who is in its foreground: everybody who looks would wait for a mount whose process stands still.
+pub fn outlive_stops_of_terminal() {
+    // SAFETY: SIG_IGN is a valid disposition.
+    unsafe { libc::signal(libc::SIGTSTP, libc::SIG_IGN) };
 }
 
 /// Lets the process end when nobody reads its output any more, as other tools do; not for servers, whose peers come and

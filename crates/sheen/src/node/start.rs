@@ -69,6 +69,9 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
     mount_table::check_mount_point(&path)?;
     if arguments.foreground {
         sys::hold_end_signals();
+        if arguments.background.ready_fd.is_some() {
+            sys::outlive_stops_of_terminal();
+        }
         let is_of_root = options::is_from_initrd(&options);
         let is_above_pressure = is_of_root.then(sys::stand_above_memory_pressure);
         if is_of_root {

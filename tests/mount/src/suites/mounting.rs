@@ -60,6 +60,7 @@ static CASES: &[Case] = &[
     Case { name: "handles_below_a_directory", seconds: 90, run: handles::below_a_directory },
     Case { name: "automounts", seconds: 180, run: automount::direct },
     Case { name: "automounts_that_cannot_end", seconds: 240, run: automount::refused },
+    Case { name: "keys_of_the_terminal", seconds: 90, run: keys_of_terminal },
     Case { name: "descriptors_of_the_caller", seconds: 90, run: descriptors_of_the_caller },
     Case { name: "not_root", seconds: 120, run: users::not_root },
     Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
@@ -657,6 +658,24 @@ fn leaves_no_log(context: &Context) -> Result<()> {
 
 fn bounded_end(pid: i32, limit: Duration) -> Result<()> {
     wait_until(limit, "the process has ended", || Ok(sweep::has_ended(pid)))
+}
+
+/// The process that mounts is in the foreground of a terminal for a while: Ctrl-Z leaves no mount that hangs, Ctrl-\ none that is dead.
+fn keys_of_terminal(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let point = cluster.mount_again("keys")?;
+    let mounts = cluster.mounts()?;
+    let pid = mounts.iter().find(|(path, _)| Path::new(path) == point).map(|(_, pid)| *pid);
+    let pid = pid.context("the process of the mount")?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = u64::from_str_radix(ignored.context("what it ignores")?.trim(), 16)?;
+    // Asked for, not sent: a process that has left its terminal is not stopped by it.
+    expect(ignored & 1 << (libc::SIGTSTP - 1) != 0, "a stop by the terminal is ignored")?;
+    sys::kill(pid, libc::SIGQUIT)?;
+    bounded_end(pid, LIMIT)?;
+    expect(sweep::mounts_under(&point).is_empty(), "it ends as by Ctrl-C: unmounted")?;
+    stop(cluster)
 }
 
 /// The process of a mount lives for long, and lets nothing live with it that the one who has mounted had open.
