@@ -204,7 +204,17 @@ pub(crate) fn start(
     let payload_size = (negotiated.max_write_bytes as usize).max(8192);
     let (ready, readiness) = mpsc::channel();
     // A thread takes requests when all have their rings: after a failure the handler has seen none.
-    let mut starts = Vec::with_capacity(cpus.len());
+    let mut starts = Vec::with_capacity(cpus.len() + 1);
+    // What cannot be spawned must not be found out when the others take requests.
+    let (start, started) = mpsc::channel();
+    starts.push(start);
+    let control_rings = rings.clone();
+    let control = move |shared: Arc<Shared>| {
+        if started.recv().is_ok() {
+            control::run(&shared, &control_rings);
+        }
+    };
+    threads.push(shared.spawn("fuse-ctl".into(), control)?);
     for (index, &cpu) in cpus.iter().enumerate() {
         let queues = (0..queue_count)
             .filter(|&queue| match cpus.binary_search(&queue) {
@@ -257,8 +267,6 @@ pub(crate) fn start(
         // A thread that is gone has panicked, which ends the others.
         let _ = start.send(());
     }
-    let control_rings = rings.clone();
-    threads.push(shared.spawn("fuse-ctl".into(), move |shared| control::run(&shared, &control_rings))?);
     Ok(rings)
 }
 
