@@ -151,7 +151,9 @@ impl Session {
     pub fn mount(path: &Path, options: MountOptions) -> Result<(Self, Negotiated), MountError> {
         let path =
             path.canonicalize().map_err(|source| MountError::MountPoint { path: path.into(), source })?;
-        let uring_works = uring::works() && is_uring_safe(options.transport, uring::reaches_all_cpus);
+        let uring_works = uring::works()
+            && is_uring_safe(options.transport, uring::reaches_all_cpus)
+            && (options.transport != TransportChoice::Auto || has_room(&options));
         let device = Arc::new(mount::mount(&path, &options)?);
         let negotiated = match negotiate(&device, &options, uring_works) {
             Ok(negotiated) => negotiated,
@@ -304,6 +306,14 @@ impl Session {
             }
         }
     }
+}
+
+fn has_room(options: &MountOptions) -> bool {
+    let has_room = uring::has_room(options);
+    if !has_room {
+        tracing::info!("not enough memory can be mapped for rings: requests come through /dev/fuse");
+    }
+    has_room
 }
 
 /// Who names the transport gets it.

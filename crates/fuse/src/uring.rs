@@ -61,6 +61,24 @@ pub(crate) fn works() -> bool {
     enabled.is_ok_and(|text| text.starts_with('Y')) && new_ring(4).is_ok()
 }
 
+/// Whether as much memory can be mapped as the buffers of all rings take, which the kernel may refuse (`vm.overcommit_memory=2`, a limit of
+/// the process). Asked at once: whoever took entry after entry until one is refused would leave nothing to anybody meanwhile.
+pub(crate) fn has_room(options: &MountOptions) -> bool {
+    let Ok(queue_count) = sys::possible_cpu_count() else { return true };
+    let cpu_count = sys::allowed_cpus().map_or(1, |cpus| cpus.len()).min(queue_count);
+    let depths = cpu_count * own_depth(options) + (queue_count - cpu_count) * FOREIGN_DEPTH;
+    entry::can_map(depths, payload_bytes(options.max_write_bytes))
+}
+
+fn own_depth(options: &MountOptions) -> usize {
+    options.ring_depth.clamp(1, QUEUE_DEPTH_MAX)
+}
+
+/// What the kernel demands of a payload buffer.
+fn payload_bytes(max_write_bytes: u32) -> usize {
+    (max_write_bytes as usize).max(8192)
+}
+
 /// Whether our threads may run on each CPU that callers may run on, as they may not in a cpuset: the queue of a CPU on which all entries hold
 /// requests that wait is emptied by a thread there ([`kick`]), and only so. What a thread has chosen for itself is no bound.
 pub(crate) fn reaches_all_cpus() -> bool {
@@ -200,8 +218,7 @@ pub(crate) fn start(
         closing: Closing::new(cpus.len()),
         path: place.path.into(),
     });
-    // What the kernel demands of a payload buffer.
-    let payload_size = (negotiated.max_write_bytes as usize).max(8192);
+    let payload_size = payload_bytes(negotiated.max_write_bytes);
     let (ready, readiness) = mpsc::channel();
     // A thread takes requests when all have their rings: after a failure the handler has seen none.
     let mut starts = Vec::with_capacity(cpus.len() + 1);
@@ -223,11 +240,7 @@ pub(crate) fn start(
             })
             .map(|queue| Queue {
                 id: queue as u16,
-                depth: if queue == cpu {
-                    options.ring_depth.clamp(1, QUEUE_DEPTH_MAX)
-                } else {
-                    FOREIGN_DEPTH
-                },
+                depth: if queue == cpu { own_depth(options) } else { FOREIGN_DEPTH },
                 total: 0,
                 out: 0,
                 kept: Kept::new(cpus.len()),

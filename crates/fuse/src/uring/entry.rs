@@ -47,21 +47,7 @@ impl Entry {
     /// Maps new buffers. Memory is used only once it is written. Headers and payload share one mapping; the headers take the first page, so
     /// that the payload can be given back page by page.
     pub fn new(payload_size: usize) -> io::Result<Self> {
-        let len = page_bytes() + payload_size;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let base = map(page_bytes() + payload_size)?;
         // SAFETY: the offset is within the mapping.
         let payload = unsafe { base.cast::<u8>().add(page_bytes()) };
         Ok(Self {
@@ -203,6 +189,28 @@ impl Entry {
         self.used_bytes.store(kept, Ordering::Relaxed);
         used - kept
     }
+}
+
+/// Whether so many entries could be had now.
+pub(super) fn can_map(count: usize, payload_size: usize) -> bool {
+    let len = (page_bytes() + payload_size).saturating_mul(count);
+    // SAFETY: the mapping is new, and nobody else knows of it.
+    map(len).map(|base| unsafe { libc::munmap(base, len) }).is_ok()
+}
+
+fn map(len: usize) -> io::Result<*mut libc::c_void> {
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base) }
 }
 
 fn page_bytes() -> usize {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fuse::null::NullFs;
-use fuse::{Handler, MountOptions, Notifier, Reply, Request, Session, SessionError, TransportChoice};
+use fuse::{
+    Handler, MountOptions, Notifier, Reply, Request, Session, SessionError, Transport, TransportChoice,
+};
 
 use crate::harness::*;
 use crate::memfs::MemFs;
@@ -177,8 +179,11 @@ fn rings_that_cannot_be_had_leave_the_handler_to_another_mount() {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     let (dir, handler) = (tempfile::tempdir().unwrap(), Arc::new(MemFs::new()));
     let is_destroyed = || handler.destroyed.load(std::sync::atomic::Ordering::SeqCst);
-    let large = MountOptions { ring_depth: 1024, ..options(TransportChoice::Auto) };
-    let (mut session, _) = Session::mount(dir.path(), large).unwrap();
+    let large = |choice| MountOptions { ring_depth: 1024, ..options(choice) };
+    let (session, negotiated) = Session::mount(dir.path(), large(TransportChoice::Auto)).unwrap();
+    assert_eq!(negotiated.transport, Transport::Device, "seen before anything is taken");
+    drop(session);
+    let (mut session, _) = Session::mount(dir.path(), large(TransportChoice::Uring)).unwrap();
     let refused = session.run(handler.clone()).unwrap_err();
     assert!(matches!(refused, SessionError::Rings(_)), "{refused}");
     assert!(refused.to_string().contains("transport=dev"), "{refused}");
