@@ -19,7 +19,7 @@ impl Count {
     }
 }
 
-/// What mounts and targets say at one time.
+/// What mounts and targets say at one time; who does not answer is not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// As each mount counts its own.
@@ -33,9 +33,13 @@ impl Look {
         let pids = bed.pids();
         let mut look = Look::default();
         for (path, pid) in pids.mounts {
-            let texts = ["mdc.*.import", "osc.*.import"].into_iter().flat_map(|pattern| params(pid, pattern));
-            let count = texts.map(|(_, text)| number_behind("evictions:", &text)).sum();
-            look.of_mounts.insert(path, Count { pid, count });
+            let texts = ["mdc.*.import", "osc.*.import"].map(|pattern| params(pid, pattern));
+            // One that does not answer has not counted none.
+            if texts.iter().any(Vec::is_empty) {
+                continue;
+            }
+            let counts = texts.iter().flatten().map(|(_, text)| number_behind("evictions:", text));
+            look.of_mounts.insert(path, Count { pid, count: counts.sum() });
         }
         for pid in pids.servers.into_values() {
             for pattern in ["mdt.*.eviction_count", "obdfilter.*.eviction_count"] {
@@ -51,8 +55,9 @@ impl Look {
 /// What of that was to be expected, from round to round.
 #[derive(Debug, Default)]
 pub struct Evictions {
+    /// What each of them has said last: one that misses a look goes on counting from there.
     last: Look,
-    /// Killed mounts that each target has not evicted yet.
+    /// Killed mounts that each target has not evicted yet, or has not said so.
     owed: BTreeMap<String, u64>,
     /// Mounts that were killed in this round.
     killed_count: u64,
@@ -62,8 +67,12 @@ impl Evictions {
     /// Returns evictions of mounts that live, since the last look. Whoever was killed before the last round was evicted in it, perhaps by an
     /// incarnation of a target that took the count along when it was killed: one that lives is not to be taken for it.
     pub fn begin_round(&mut self, now: Look) -> u64 {
+        let heard: Vec<String> = now.of_targets.keys().cloned().collect();
         let living_count = self.look(now);
-        self.owed.values_mut().for_each(|owed| *owed = (*owed).min(self.killed_count));
+        let is_heard = |(name, _): &(&String, &mut u64)| heard.contains(name);
+        for (_, owed) in self.owed.iter_mut().filter(is_heard) {
+            *owed = (*owed).min(self.killed_count);
+        }
         self.killed_count = 0;
         living_count
     }
@@ -89,7 +98,8 @@ impl Evictions {
             beyond_count += evicted.saturating_sub(*owed);
             *owed = owed.saturating_sub(evicted);
         }
-        self.last = now;
+        self.last.of_mounts.extend(now.of_mounts);
+        self.last.of_targets.extend(now.of_targets);
         told_count.max(beyond_count)
     }
 }

@@ -57,3 +57,21 @@ fn who_was_killed_may_be_evicted_in_the_next_round_and_not_later() {
     assert_eq!(evictions.begin_round(at(&[], &[("OST0000", 1, 2)])), 0);
     assert_eq!(evictions.look(at(&[], &[("OST0000", 1, 3)])), 1);
 }
+
+/// A busy machine answers late, and what was counted long before is no eviction of this round.
+#[test]
+fn who_misses_looks_goes_on_counting_from_the_last_one() {
+    let mut evictions = Evictions::default();
+    let mdt = |count| at(&[("a", 1, 4)], &[("MDT0000", 2, count)]);
+    let nobody = || at(&[], &[]);
+    evictions.begin_round(mdt(50));
+    evictions.note_killed(10);
+    assert_eq!(evictions.look(nobody()), 0);
+    assert_eq!(evictions.begin_round(nobody()), 0);
+    evictions.note_killed(10);
+    assert_eq!(evictions.look(nobody()), 0);
+    assert_eq!(evictions.begin_round(nobody()), 0);
+    evictions.note_killed(10);
+    assert_eq!(evictions.look(mdt(80)), 0, "those of three rounds");
+    assert_eq!(evictions.begin_round(mdt(81)), 1, "and one that lives");
+}
