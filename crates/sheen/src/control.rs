@@ -313,6 +313,8 @@ pub struct MountStatus {
     pub source: String,
     /// NIDs of the management server.
     pub mgs_nids: Vec<String>,
+    /// Empty where its process does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub transport: String,
     /// `MAJOR:MINOR` of its file system; empty where the kernel, or an older process, does not say. In another mount namespace
     /// another one may be on the same path.
@@ -330,8 +332,13 @@ pub struct MountStatus {
     /// Targets in use whose sessions do not work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unheard: Vec<Unheard>,
-    #[serde(default)]
+    /// 0 where its process is not known, which nobody is told: to kill(2) that is whoever calls it.
+    #[serde(default, skip_serializing_if = "is_unknown")]
     pub pid: u32,
+}
+
+fn is_unknown(pid: &u32) -> bool {
+    *pid == 0
 }
 
 /// A target that a mount, or an MDT, does not hear.

@@ -93,6 +93,7 @@ pub fn mounts(arguments: &cli::Output) -> Result<()> {
         control::check_others()?;
     }
     let (_, mut mounts) = flatten(&processes);
+    mounts.extend(unasked::copies(&processes));
     if arguments.json {
         mounts.extend(unasked.iter().map(|(mounted, why)| status_of_unasked(mounted, *why)));
         println!("{}", serde_json::to_string(&mounts)?);

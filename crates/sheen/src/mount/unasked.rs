@@ -3,7 +3,7 @@
 //! Only a mount whose process is known to have ended is touched: any other one may keep whoever looks at it.
 
 use crate::alive;
-use crate::control::{self, Process};
+use crate::control::{self, MountStatus, Process};
 use crate::mount_table::{self, Mounted};
 use crate::served;
 use crate::sys;
@@ -34,13 +34,39 @@ impl Unasked {
 
 /// Mounts of ours that this machine has, and none of these processes has told of.
 pub fn all(told: &[Process]) -> Vec<(Mounted, Unasked)> {
-    let is_told = |mounted: &Mounted| told.iter().any(|process| process.has_mounted(mounted));
-    let unasked = mount_table::all_sheen().into_iter().filter(|mounted| !is_told(mounted));
     let look = |mounted: Mounted| {
         let why = look(&control::run_dir(), &mounted);
         (mounted, why)
     };
-    unasked.map(look).collect()
+    untold(mount_table::all_sheen(), told).into_iter().map(look).collect()
+}
+
+fn untold(all: Vec<Mounted>, told: &[Process]) -> Vec<Mounted> {
+    let is_told = |mounted: &Mounted| {
+        told.iter().any(|process| process.has_mounted(mounted)) || original_of(mounted, told).is_some()
+    };
+    all.into_iter().filter(|mounted| !is_told(mounted)).collect()
+}
+
+/// Copies, as `mount --bind` makes them, of what these processes have mounted; they know only of the originals.
+pub fn copies(told: &[Process]) -> Vec<MountStatus> {
+    copies_among(mount_table::all_sheen(), told)
+}
+
+fn copies_among(all: Vec<Mounted>, told: &[Process]) -> Vec<MountStatus> {
+    let is_known = |mounted: &Mounted| told.iter().any(|process| process.has_mounted(mounted));
+    let copies = all.into_iter().filter(|mounted| !is_known(mounted));
+    let status = |mounted: Mounted| {
+        let original = original_of(&mounted, told)?.clone();
+        Some(MountStatus { path: mounted.path, is_detached: false, ..original })
+    };
+    copies.filter_map(status).collect()
+}
+
+/// The same file system has the same device wherever it is seen.
+fn original_of<'a>(mounted: &Mounted, told: &'a [Process]) -> Option<&'a MountStatus> {
+    let mut mounts = told.iter().flat_map(|process| &process.mounts);
+    mounts.find(|status| !status.device.is_empty() && status.device == mounted.device)
 }
 
 /// Of a mount that no process has told of whose socket is in this directory.
@@ -74,3 +100,6 @@ fn is_cut_off(path: &Path) -> bool {
     File::open(path)
         .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -298,6 +298,9 @@ fn mounts_that_no_process_tells_of_are_listed_too() {
         assert_eq!(line, format!("10.0.0.1@tcp:/fs on /mnt type fuse.sheen (rw){process}"));
         let status = status_of_unasked(&mounted, why);
         assert_eq!((status.fsname.as_str(), status.pid), ("fs", pid));
+        let json = serde_json::to_value(status).expect("it is JSON");
+        assert_eq!(json.get("pid").is_some(), pid != 0, "nobody kills process 0: {json}");
+        assert_eq!(json.get("transport"), None, "{json}");
     }
 }
 

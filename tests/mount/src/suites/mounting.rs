@@ -20,6 +20,7 @@ use crate::case::{
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
 use crate::disk::LoopDisk;
 use crate::forest;
+use crate::suites::smoke;
 use crate::sweep;
 use crate::sys;
 
@@ -254,7 +255,9 @@ fn options_are_shown(context: &Context) -> Result<()> {
         fs::read_to_string(here.join("logs/sub.log")).context("the log is where the command was given")?;
     expect(log.contains(" mounted "), &format!("the process of the mount logs there: {log}"))?;
     expect_bytes(&read(&point.join("file"))?, b"in the subdirectory", "through a mount of a directory")?;
-    expect(cluster.sheen(&["mounts"])?.contains(&source), "`sheen mounts` names the directory")?;
+    let listed = cluster.sheen(&["mounts"])?;
+    let is_told = |line: &str| line.starts_with(&format!("{source} on ")) && smoke::ends_with_pid(line);
+    expect(listed.lines().any(is_told), &format!("`sheen mounts` names the directory: {listed}"))?;
     let in_table = |point: &Path, word: &str| -> Result<bool> {
         let table = crate::sweep::table("/proc/self/mounts");
         let line = table.lines().find(|line| line.contains(&format!(" {} ", point.display())));

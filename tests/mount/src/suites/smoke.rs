@@ -216,11 +216,17 @@ fn by_hand(context: &Context) -> Result<()> {
     let leaf = Leaf { name: "file".to_owned(), byte_count: 3_000_000, seed: context.seed };
     forest::plant(&cluster.mount.join("sub"), std::slice::from_ref(&leaf))?;
     let listed = cluster.sheen(&["mounts"])?;
-    expect(listed.contains(&point), &format!("`sheen mounts` names the mount: {listed}"))?;
+    let is_told = |line: &str| line.contains(&format!(" on {point} ")) && ends_with_pid(line);
+    expect(listed.lines().any(is_told), &format!("`sheen mounts` names the mount: {listed}"))?;
     cluster.unmount(&cluster.mount)?;
     cluster.sheen(&["mount", &format!("{source}/sub"), &point, "-o", &transport])?;
     forest::check(&cluster.mount, &[leaf])?;
     cluster.unmount(&cluster.mount)
+}
+
+/// As the line of a mount in `sheen mounts` does whose process has answered.
+pub fn ends_with_pid(line: &str) -> bool {
+    line.rsplit_once(" pid ").is_some_and(|(_, pid)| pid.parse::<u32>().is_ok())
 }
 
 /// What operators ask first.
