@@ -272,7 +272,13 @@ fn enable_uring() -> Result<(), String> {
     if !switch.exists() {
         return Err("this kernel has no FUSE over io_uring".to_owned());
     }
-    fs::write(&switch, "1").map_err(|error| format!("{}: {error}", switch.display()))
+    turn_on(&switch).map_err(|error| format!("{}: {error}", switch.display()))
+}
+
+/// A container may have what is on already, and not the right to turn it on.
+fn turn_on(switch: &Path) -> std::io::Result<()> {
+    let is_on = fs::read_to_string(switch).is_ok_and(|text| matches!(text.trim(), "Y" | "1"));
+    if is_on { Ok(()) } else { fs::write(switch, "1") }
 }
 
 /// FUSE connections can only be aborted through fusectl, which not every machine has mounted.

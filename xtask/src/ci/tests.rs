@@ -39,6 +39,18 @@ fn mandatory_steps_are_skipped_only_with_leave_and_the_last_line_names_them() {
 }
 
 #[test]
+fn a_switch_that_is_on_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let switch = dir.path().join("enable_uring");
+    let after = |text: &str| {
+        fs::write(&switch, text).unwrap();
+        turn_on(&switch).unwrap();
+        fs::read_to_string(&switch).unwrap()
+    };
+    assert_eq!([after("Y\n"), after("N\n")], ["Y\n", "1"]);
+}
+
+#[test]
 fn optional_steps_stop_beginning_before_mandatory_ones() {
     let plan = Plan::new().unwrap();
     let now = Instant::now();
