@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 
 use mount_suites::options::Options;
-use mount_suites::runner::{self, Runner};
+use mount_suites::runner::{self, Outcome, Runner};
 use mount_suites::{agent, suites, sys};
 
 /// The suites that run on real mounts of SheenFS (or, with --local, on a plain directory).
@@ -46,8 +46,9 @@ enum Command {
 
 fn main() -> ExitCode {
     match run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(runner::INCOMPLETE_STATUS),
+        Ok(Outcome::Complete) => ExitCode::SUCCESS,
+        Ok(Outcome::Incomplete) => ExitCode::from(runner::INCOMPLETE_STATUS),
+        Ok(Outcome::Skipped(reason)) => runner::end_skipped(&reason),
         Err(error) => {
             // One line with the chain of causes: a backtrace of the harness helps nobody.
             eprintln!("error: {error:#}");
@@ -56,8 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// False if the time budget was not enough for all.
-fn run() -> Result<bool> {
+fn run() -> Result<Outcome> {
     match Arguments::parse().command {
         Command::Run { suites: names, options } => {
             let own_network = if options.is_local() { Ok(()) } else { sys::own_network() };
@@ -82,13 +82,13 @@ fn run() -> Result<bool> {
                     println!("{}/{}", suite.name, case.name);
                 }
             }
-            Ok(true)
+            Ok(Outcome::Complete)
         }
-        Command::Agent => agent::serve().map(|()| true),
+        Command::Agent => agent::serve().map(|()| Outcome::Complete),
         Command::Case { suite, case, a, b, work_of_case, options } => {
             let suite = suites::find(&suite)?;
             let case = suite.cases.iter().find(|known| known.name == case).context("no such case")?;
-            runner::run_one(suite, case, [a, b, work_of_case], options).map(|()| true)
+            runner::run_one(suite, case, [a, b, work_of_case], options).map(|()| Outcome::Complete)
         }
     }
 }

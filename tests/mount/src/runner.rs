@@ -23,6 +23,8 @@ const SKIP_MARK: &str = "skipped: ";
 const SKIP_LINES: usize = 60;
 /// By which a case process learns how many seconds it has.
 const LIMIT_VARIABLE: &str = "SHEEN_CASE_SECONDS";
+/// What the report of a cluster that stops is called, behind the name of its suite.
+const STOP: &str = "/stop";
 const LIVENESS_LIMIT: Duration = Duration::from_secs(60);
 
 /// How a case ended, or a step of the test command.
@@ -50,6 +52,36 @@ pub struct Report {
     pub name: String,
     pub seconds: f64,
     pub verdict: Verdict,
+}
+
+/// What a run comes to in which nothing failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Complete,
+    /// The time budget was not enough for all.
+    Incomplete,
+    /// No case could do its work on this machine; why the first one could not.
+    Skipped(String),
+}
+
+impl Outcome {
+    fn of(reports: &[Report]) -> Outcome {
+        // That a cluster comes up and stops is no case.
+        let verdicts =
+            || reports.iter().filter(|report| !report.name.ends_with(STOP)).map(|report| &report.verdict);
+        let reason = |verdict: &Verdict| match verdict {
+            Verdict::Skipped(why) => Some(why.clone()),
+            Verdict::Passed | Verdict::Failed(_) | Verdict::NotRun(_) => None,
+        };
+        if verdicts().any(|verdict| matches!(verdict, Verdict::NotRun(_))) {
+            return Outcome::Incomplete;
+        }
+        let reasons: Option<Vec<String>> = verdicts().map(reason).collect();
+        match reasons.and_then(|reasons| reasons.into_iter().next()) {
+            Some(why) => Outcome::Skipped(why),
+            None => Outcome::Complete,
+        }
+    }
 }
 
 /// Runs suites one after the other and collects reports.
@@ -261,7 +293,7 @@ impl Runner {
             cluster.keep_logs(&self.options.failed.join(format!("{}-stop", suite.name)));
         }
         let seconds = started.elapsed().as_secs_f64();
-        self.push(Report { name: format!("{}/stop", suite.name), seconds, verdict });
+        self.push(Report { name: format!("{}{STOP}", suite.name), seconds, verdict });
     }
 
     fn report(&mut self, suite: &Suite, case: &Case, seconds: f64, verdict: Verdict) {
@@ -273,8 +305,11 @@ impl Runner {
         self.reports.push(report);
     }
 
-    /// Prints the sum and fails if a case failed, or if nothing ran at all; false if the budget was not enough for all.
-    pub fn finish(self) -> Result<bool> {
+    /// Prints the sum.
+    ///
+    /// # Errors
+    /// A case failed, or none has that name.
+    pub fn finish(self) -> Result<Outcome> {
         sweep::release(&self.home, "SHEEN_CASE=none");
         let count = |wanted: fn(&Verdict) -> bool| {
             self.reports.iter().filter(|report| wanted(&report.verdict)).count()
@@ -297,7 +332,7 @@ impl Runner {
         if self.reports.is_empty() {
             bail!("no case has that name");
         }
-        Ok(not_run == 0)
+        Ok(Outcome::of(&self.reports))
     }
 }
 
@@ -475,3 +510,6 @@ fn own_directory(case: &Case, a: &Path, b: &Path, options: &Options) -> Result<(
     }
     Ok((a.join(&name), b.join(&name)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,6 +66,9 @@ const SUITES_ALONE: &[(&str, u64)] =
 /// It needs members of etcd, and a binary that can ask them.
 const WITH_ETCD: &str = "coordinator";
 
+/// Suites that run a program of their own name from crates.io.
+const FROM_CRATES_IO: &[&str] = &["pjdfstest", "fsx"];
+
 /// The other suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
 const SUITES: &[(&str, u64, u64, bool)] = &[
     ("smoke", 300, 200, false),
@@ -202,6 +205,11 @@ impl Plan {
         self.mounts.join(step)
     }
 
+    /// Where `.ci/run` installs what comes from crates.io.
+    fn tools(&self) -> PathBuf {
+        self.target.join("tools")
+    }
+
     /// The suites' runner on one suite, or all, for this step.
     pub fn suite_command(
         &self,
@@ -228,7 +236,7 @@ impl Plan {
         let mut command = Command::new(self.built("mount-suites"));
         command.current_dir(&self.root).arg("run");
         command.arg("--sheen").arg(self.sheen());
-        command.arg("--work").arg(work).arg("--tools").arg(self.target.join("tools"));
+        command.arg("--work").arg(work).arg("--tools").arg(self.tools());
         command.arg("--failed").arg(failed);
         command
     }
@@ -299,7 +307,9 @@ impl Step {
         match &self.kind {
             Kind::Suite { suite, transport } => {
                 let etcd_missing = plan.etcd_missing.clone().filter(|_| *suite == WITH_ETCD);
-                etcd_missing.or_else(|| mounts_missing(transport))
+                etcd_missing
+                    .or_else(|| program_missing(&plan.tools(), suite))
+                    .or_else(|| mounts_missing(transport))
             }
             Kind::Kernel(_) => crate::kernel::missing(),
             Kind::Boot(_) => crate::boot::missing(&plan.target),
@@ -387,6 +397,13 @@ fn etcd_missing() -> Option<String> {
     let definitions = ["/usr/include", "/usr/local/include"].map(Path::new);
     let has_them = definitions.iter().any(|dir| dir.join("google/protobuf/descriptor.proto").exists());
     (!has_them).then(|| "no google/protobuf/descriptor.proto (package libprotobuf-dev)".to_owned())
+}
+
+/// Why a suite that runs a program of its own name cannot run, if it cannot.
+pub fn program_missing(tools: &Path, suite: &str) -> Option<String> {
+    let path = tools.join("bin").join(suite);
+    let is_missing = FROM_CRATES_IO.contains(&suite) && !path.is_file();
+    is_missing.then(|| format!("no {} (.ci/run installs it)", path.display()))
 }
 
 /// Why this machine cannot run suites with this transport, if it cannot.

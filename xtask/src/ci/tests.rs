@@ -39,6 +39,15 @@ fn mandatory_steps_are_skipped_only_with_leave_and_the_last_line_names_them() {
 }
 
 #[test]
+fn a_suite_without_the_program_of_its_name_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("bin")).unwrap();
+    fs::write(dir.path().join("bin/pjdfstest"), "").unwrap();
+    let is_missing = |suite| plan::program_missing(dir.path(), suite).is_some();
+    assert_eq!(["pjdfstest", "fsx", "posix"].map(is_missing), [false, true, false]);
+}
+
+#[test]
 fn a_switch_that_is_on_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let switch = dir.path().join("enable_uring");
