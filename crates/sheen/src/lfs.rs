@@ -329,7 +329,7 @@ fn known_ost(text: &str, path: &Path) -> Result<u16> {
     let mounts = chosen_mounts(Some(path))?;
     let fsname = mounts.first().map_or("", |mounted| fsname_of(&mounted.source));
     let index = parse_ost(text, fsname).filter(|index| known.contains(&TargetId::ost(*index).to_string()));
-    index.with_context(|| format!("there is no OST '{text}'; see `lfs df {}`", path.display()))
+    index.with_context(|| format!("there is no OST '{text}'; see `lfs df {}`", served::quoted_path(path)))
 }
 
 /// # Errors

@@ -1,5 +1,6 @@
 //! What the kernel has mounted, and whether a directory can be mounted on.
 
+use crate::served::quoted_path;
 use crate::sys;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -242,7 +243,11 @@ pub fn check_mount_point(path: &Path) -> Result<()> {
     let mut entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            bail!("the mount point {} does not exist; make it first: mkdir {0}", path.display())
+            bail!(
+                "the mount point {} does not exist; make it first: mkdir {}",
+                path.display(),
+                quoted_path(path)
+            )
         }
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             bail!("the mount point {} is no directory; choose another one", path.display())

@@ -55,6 +55,9 @@ fn only_an_empty_directory_can_be_mounted_on() {
     assert!(message(&dir.path().join("file")).contains("is no directory"));
     assert!(message(&dir.path().join("gone")).contains("does not exist"));
     assert!(message(Path::new("/proc")).contains("already a mount point"));
+    // As a word of a command; without quotes it would make two.
+    let spaced = dir.path().join("a b");
+    assert!(message(&spaced).ends_with(&format!("mkdir '{}'", spaced.display())));
 }
 
 #[test]
