@@ -215,11 +215,12 @@ pub fn change(node: &Node, name: &str, action: PoolAction) -> Result<()> {
         .map_err(|status| anyhow!("the management server refuses to change pool {name}: {status}"))
 }
 
-/// Those in the way, if there are some.
+/// Those in the way, if there are some, and what to do.
 fn named(osts: &[u16], is_wrong: impl Fn(&u16) -> bool) -> Option<String> {
     let names: Vec<String> =
         osts.iter().filter(|ost| is_wrong(ost)).map(|ost| TargetId::ost(*ost).to_string()).collect();
-    (!names.is_empty()).then(|| names.join(", "))
+    let others = if names.len() < osts.len() { ", name the others only" } else { "" };
+    (!names.is_empty()).then(|| format!("{}; nothing was changed{others}", names.join(", ")))
 }
 
 /// What the management server would refuse, in words.
@@ -244,12 +245,12 @@ fn check(config: &ClusterConfig, name: &PoolName, action: &PoolAction) -> Result
                 bail!("there is no {}; see `lfs df`", TargetId::ost(*ost));
             }
             if let Some(named) = named(osts, |ost| pool.osts.contains(ost)) {
-                bail!("in pool {fsname}.{name} already: {named}; nothing was changed, name the others only");
+                bail!("in pool {fsname}.{name} already: {named}");
             }
         }
         PoolAction::Remove(osts) => {
             if let Some(named) = named(osts, |ost| !pool.osts.contains(ost)) {
-                bail!("not in pool {fsname}.{name}: {named}; nothing was changed, name the others only");
+                bail!("not in pool {fsname}.{name}: {named}");
             }
         }
     }

@@ -69,11 +69,23 @@ fn a_refused_change_is_told_in_words() {
         ("flash", PoolAction::Destroy, "take them out first"),
         ("flash", PoolAction::Add(vec![0, 9]), "there is no OST0009"),
         // A script that is run again with one more must not take it for added.
-        ("flash", PoolAction::Add(vec![0, 1]), "in pool s.flash already: OST0001; nothing was changed"),
-        ("flash", PoolAction::Remove(vec![1, 0]), "not in pool s.flash: OST0000; nothing was changed"),
+        (
+            "flash",
+            PoolAction::Add(vec![0, 1]),
+            "in pool s.flash already: OST0001; nothing was changed, name the others only",
+        ),
+        (
+            "flash",
+            PoolAction::Remove(vec![1, 0]),
+            "not in pool s.flash: OST0000; nothing was changed, name the others only",
+        ),
     ];
     for (name, action, wanted) in refused {
         let line = told(name, action).unwrap_err();
         assert!(line.contains(wanted), "{line}");
+    }
+    for action in [PoolAction::Add(vec![1]), PoolAction::Remove(vec![0])] {
+        let line = told("flash", action).unwrap_err();
+        assert!(line.ends_with("; nothing was changed"), "there are no others: {line}");
     }
 }
