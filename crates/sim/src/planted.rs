@@ -32,8 +32,9 @@ fn finders(fault: Fault) -> &'static [&'static str] {
         Fault::ReplaySkipped => &["model", "tree", "replay"],
         // So is what comes too early: it finds no directory, or another file.
         Fault::ReplayOrderIgnored => &["model", "tree", "replay", "objects"],
-        // A file whose creation was not replayed for that is gone, and its objects are there.
-        Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects"],
+        // A file whose creation was not replayed for that is gone, and its objects are there; and a client that was told too much misses more
+        // after a crash than it has lost.
+        Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects", "losses"],
         // What is executed twice may also make again what was removed, of which nobody knows then.
         Fault::DuplicateExecuted => &["model", "tree", "objects", "rows"],
         // A directory that nothing leads to, or what was made in it; or it is in the way of the one that a replay makes.
