@@ -184,16 +184,9 @@ pub(crate) fn read_more(
     byte_count: usize,
     offset_bytes: u64,
 ) -> io::Result<usize> {
-    let mut done = 0;
-    while done < byte_count {
-        match read_behind(file, buffer, byte_count - done, offset_bytes + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
+    read_all(buffer, byte_count, offset_bytes, |buffer, byte_count, offset_bytes| {
+        read_behind(file, buffer, byte_count, offset_bytes, 0)
+    })
 }
 
 /// The same of what is in memory.
@@ -206,40 +199,46 @@ pub(crate) fn read_more_at_once(
     byte_count: usize,
     offset_bytes: u64,
 ) -> io::Result<usize> {
+    read_all(buffer, byte_count, offset_bytes, |buffer, byte_count, offset_bytes| {
+        read_behind(file, buffer, byte_count, offset_bytes, libc::RWF_NOWAIT)
+    })
+}
+
+fn read_all(
+    buffer: &mut ReadBuffer,
+    byte_count: usize,
+    offset_bytes: u64,
+    read: impl Fn(&mut ReadBuffer, usize, u64) -> io::Result<usize>,
+) -> io::Result<usize> {
     let mut done = 0;
     while done < byte_count {
-        let room = buffer.room(byte_count - done);
-        let part = libc::iovec { iov_base: room.cast(), iov_len: byte_count - done };
-        let at = offset(offset_bytes + done as u64)?;
-        // SAFETY: there is room for so many bytes: writable memory behind what the buffer holds.
-        let count = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, at, libc::RWF_NOWAIT) };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::last_os_error();
-            if error.kind() == io::ErrorKind::Interrupted {
-                continue;
-            }
-            return Err(error);
-        };
-        // SAFETY: the kernel has written so many more bytes, for which there was room.
-        unsafe { buffer.advance(count) };
-        if count == 0 {
-            break;
+        match read(buffer, byte_count - done, offset_bytes + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        done += count;
     }
     Ok(done)
 }
 
-/// One pread(2) of them.
+/// One pread(2) of them, or preadv2(2) with `flags`, which not every sandbox lets pass.
 fn read_behind(
     file: &File,
     buffer: &mut ReadBuffer,
     byte_count: usize,
     offset_bytes: u64,
+    flags: libc::c_int,
 ) -> io::Result<usize> {
-    let room = buffer.room(byte_count);
+    let (descriptor, at) = (file.as_raw_fd(), offset(offset_bytes)?);
+    let part = libc::iovec { iov_base: buffer.room(byte_count).cast(), iov_len: byte_count };
     // SAFETY: there is room for `byte_count` bytes: writable memory behind what the buffer holds.
-    let count = unsafe { libc::pread(file.as_raw_fd(), room.cast(), byte_count, offset(offset_bytes)?) };
+    let count = unsafe {
+        match flags {
+            0 => libc::pread(descriptor, part.iov_base, byte_count, at),
+            flags => libc::preadv2(descriptor, &raw const part, 1, at, flags),
+        }
+    };
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has written so many more bytes, for which there was room.
     unsafe { buffer.advance(count) };
@@ -301,7 +300,7 @@ pub(crate) fn read_direct(
     if flags < 0 || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let read = read_behind(file, buffer, byte_count, offset_bytes);
+    let read = read_behind(file, buffer, byte_count, offset_bytes, 0);
     // SAFETY: as above.
     let cleared = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
     assert_eq!(cleared, 0, "a flag can always be cleared");

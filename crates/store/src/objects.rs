@@ -68,8 +68,7 @@ pub trait ObjectStore: Send + Sync {
         byte_count: usize,
         is_ahead: bool,
     ) -> Result<Option<Bytes>, StoreError> {
-        let read = if is_ahead { Self::read_ahead } else { Self::read };
-        read(self, id, offset_bytes, byte_count).map(Some)
+        self.read_fetched(id, offset_bytes, byte_count, is_ahead).map(Some)
     }
 
     /// Brings what `read_at_once` has not given into memory. Waits for the device, beside all other calls.

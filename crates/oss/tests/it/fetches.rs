@@ -27,6 +27,13 @@ fn begin_read(world: &mut World, client: ClientId, lock: Option<LockId>) -> Tick
     )
 }
 
+/// With lock 900.
+fn begin_lock_and_read(world: &mut World, client: ClientId) -> Ticket {
+    let (object, extent, lock) = (object(1), Extent::at(0, 100), LockId(900));
+    let request = OstRequest::LockAndRead { object, extent, lock, mode: LockMode::Pr, asked: WHOLE };
+    world.submit_ost(client, request, Kind::Plain)
+}
+
 fn bytes(world: &mut World, client: ClientId, ticket: Ticket) -> Result<Vec<u8>, Status> {
     world.result(client, ticket).expect("it is answered").map(|answer| answer.data.to_vec())
 }
@@ -70,14 +77,7 @@ fn what_is_fetched_is_read_when_it_has_come() {
 fn a_lock_with_bytes_is_held_while_they_are_fetched() {
     let mut world = cold_world();
     let (a, b) = (world.client(1), world.client(2));
-    let request = OstRequest::LockAndRead {
-        object: object(1),
-        extent: Extent::at(0, 100),
-        lock: LockId(900),
-        mode: LockMode::Pr,
-        asked: WHOLE,
-    };
-    let reading = world.submit_ost(a, request.clone(), Kind::Plain);
+    let reading = begin_lock_and_read(&mut world, a);
     assert_eq!(world.result(a, reading), None);
     world.client_mut(a).is_polite = false;
     let writing = world.submit_lock(b, object(1), LockMode::Pw, WHOLE);
@@ -95,14 +95,7 @@ fn a_lock_with_bytes_is_held_while_they_are_fetched() {
 fn a_lock_that_is_given_up_meanwhile_is_not_told() {
     let mut world = cold_world();
     let a = world.client(1);
-    let request = OstRequest::LockAndRead {
-        object: object(1),
-        extent: Extent::at(0, 100),
-        lock: LockId(900),
-        mode: LockMode::Pr,
-        asked: WHOLE,
-    };
-    let reading = world.submit_ost(a, request, Kind::Plain);
+    let reading = begin_lock_and_read(&mut world, a);
     world.cancel(a, LockId(900));
     world.fetch();
     assert_eq!(bytes(&mut world, a, reading), Err(Status::Interrupted));
