@@ -9,7 +9,7 @@ use super::{Mds, MdsEvent, Output};
 use crate::fids::Fids;
 use crate::op::Remote;
 use crate::rows::{self, Destroy, Inode};
-use base::{Duration, Endpoint, Epoch, Fid, Now, ObjectId, Status, TargetId, Time, limits};
+use base::{Duration, Endpoint, Epoch, Extent, Fid, Now, ObjectId, Status, TargetId, Time, limits};
 use ldlm::{Claimed, Need, OpId};
 use rpc::Answer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -323,11 +323,11 @@ fn is_fit(inode: &Inode, listed: &ListedObject) -> bool {
     let Some(layout) = inode.layout.as_ref().filter(|_| inode.attr.is_size_known) else { return true };
     // Of a layout that the file had before it had data.
     let Some(stripe) = layout.stripe_of(listed.object) else { return true };
-    let end = layout.file_size(stripe, listed.size_bytes);
-    let is_end_fit = match layout.stripe_count() {
-        1 => end == inode.attr.size_bytes,
-        _ => end <= inode.attr.size_bytes,
-    };
+    let (end, size_bytes) = (layout.file_size(stripe, listed.size_bytes), inode.attr.size_bytes);
+    // What has the last byte ends with it. All others may end before, in holes.
+    let last = layout.parts(Extent::new(size_bytes.saturating_sub(1), size_bytes));
+    let has_last = last.iter().any(|(of_last, _)| *of_last == stripe);
+    let is_end_fit = if has_last { end == size_bytes } else { end <= size_bytes };
     is_end_fit && listed.stamp.is_some_and(|stamp| stamp <= inode.attr.mtime_stamp)
 }
 

@@ -164,6 +164,34 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
     world.check_consistent();
 }
 
+/// A power failure has taken the stamp of the cut back, and not the cut. The object that had the last byte has less; the other one had a hole there.
+/// (Seed 1090.)
+#[test]
+fn an_object_that_has_lost_the_last_byte_of_its_file_is_found() {
+    let mut world = World::new(1, 2);
+    world.start_ost(1);
+    world.name_osts(&[(0, true), (1, true)]);
+    let hint = ComponentHint { stripe_count: Some(2), ..ComponentHint::default() };
+    let [cut, whole] = ["cut", "whole"].map(|name| {
+        let mut request = new(Fid::ROOT, name, NewNode::Regular);
+        request.layout = Some(LayoutHint::plain(hint.clone()));
+        fid_of(&world.create(request).unwrap())
+    });
+    for file in [cut, whole] {
+        write_100_bytes(&mut world, file);
+    }
+    assert!(world.getattr(1, cut).unwrap().is_size_known);
+    make_lost(&mut world);
+    let second = |fid| ListedObject { object: ObjectId { stripe: 1, ..object(fid) }, ..listed(fid, 0) };
+    world.listed = vec![listed(cut, 99), second(cut), listed(whole, 100), second(whole)];
+    world.set_cut(1, 0, true);
+    world.servers[0].is_synced = true;
+    world.crash(0, 0);
+    world.pass_seconds(62 + 35);
+    assert!(!world.getattr(0, cut).unwrap().is_size_known);
+    assert!(world.getattr(0, whole).unwrap().is_size_known);
+}
+
 /// Its row fails its checksum, or holds what nobody can read.
 #[test]
 fn a_damaged_inode_keeps_no_object_behind_it_from_being_compared() {
