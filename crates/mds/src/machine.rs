@@ -500,6 +500,8 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn on_tick(&mut self, now: Now, out: &mut Vec<Output>) {
+        let unheard = self.unheard_of_replays(now);
+        self.core.note_unheard(now, unheard, &mut self.core_out);
         self.core.on_tick(now, &mut self.core_out);
         self.locks.on_tick(now.time, &mut self.lock_out);
         self.tick_peers(now, out);

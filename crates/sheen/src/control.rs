@@ -302,6 +302,9 @@ pub struct RecoveryStatus {
     pub done_count: usize,
     /// The others: `UUID@NID`, or the target's name.
     pub missing: Vec<String>,
+    /// Targets that are not heard, and that replays wait for: nobody is given up meanwhile.
+    #[serde(default)]
+    pub unheard: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -718,5 +718,6 @@ fn recovery_of<M: MetaStore>(core: &Core<M>) -> Option<RecoveryStatus> {
         client_count: report.awaited_count,
         done_count: report.completed_count,
         missing,
+        unheard: core.awaited_targets().map(|target| target.to_string()).collect(),
     })
 }

@@ -20,6 +20,7 @@ pub mod restored;
 mod roll;
 mod rows;
 mod session;
+mod unheard;
 
 use base::fault::{Fault, planted};
 use base::limits;

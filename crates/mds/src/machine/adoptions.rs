@@ -48,6 +48,12 @@ impl Adoptions {
         self.queues.values().filter_map(|queue| queue.send_at).min()
     }
 
+    /// The OSTs that have not adopted their objects of a file.
+    pub fn awaited_for(&self, fid: Fid) -> impl Iterator<Item = TargetId> {
+        let rows = self.left.get(&fid).into_iter().flatten();
+        rows.filter_map(|key| rows::split_destroy_key(key)).map(|(ost, ..)| TargetId::ost(ost))
+    }
+
     /// One line for each file that nobody may see yet.
     pub fn under_way(&self) -> impl Iterator<Item = String> {
         self.left.iter().map(|(fid, keys)| format!("{fid}: {} adoptions are not done", keys.len()))

@@ -105,6 +105,13 @@ impl Cross {
         !self.frozen.is_empty() && touched.iter().any(|resource| self.frozen.contains_key(resource))
     }
 
+    pub fn frozen_among<'a>(
+        &'a self,
+        touched: &'a Resources,
+    ) -> impl Iterator<Item = (Resource, OperationId)> + 'a {
+        touched.iter().filter_map(|resource| Some((*resource, *self.frozen.get(resource)?)))
+    }
+
     pub fn next_deadline(&self) -> Option<Time> {
         let asks =
             self.prepared.values().filter(|prepared| !prepared.is_asked).map(|prepared| prepared.ask_at);
@@ -137,7 +144,7 @@ impl Cross {
 
     /// What was prepared for a former incarnation of a coordinator, which prepares something anew, among what that looks at.
     fn void_among(&self, new: OperationId, touched: &Resources) -> BTreeSet<OperationId> {
-        let in_the_way = touched.iter().filter_map(|resource| self.frozen.get(resource).copied());
+        let in_the_way = self.frozen_among(touched).map(|(_, old)| old);
         in_the_way.filter(|old| old.mdt_index == new.mdt_index && old.epoch < new.epoch).collect()
     }
 
@@ -316,6 +323,7 @@ impl<M: MetaStore> Mds<M> {
             return self.fail(now, op, flow, Status::AccessDenied, out);
         }
         let mdts: BTreeSet<u16> = parts.iter().map(|(mdt, _)| *mdt).collect();
+        flow.wait_for(mdts.iter().copied().map(TargetId::mdt));
         if flow.settling.is_some() || mdts.iter().any(|mdt| self.is_behind(*mdt)) {
             return self.back_off(now, op, flow, out);
         }

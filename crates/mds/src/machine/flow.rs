@@ -9,10 +9,10 @@ use crate::op::{self, Cx, Demand, Outcome, Remote, Stop, part};
 use crate::rows;
 use crate::tx::Resources;
 use crate::unheard;
-use base::{ClientId, Duration, Fid, Now, Status, Time, Transno};
+use base::{ClientId, Duration, Fid, Now, Status, TargetId, Time, Transno};
 use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, Pressure, Reserve};
 use target::Token;
@@ -85,6 +85,16 @@ pub(super) struct Flow {
     pub goes_at_once: bool,
     /// Once is enough for who changes nothing: others may change what it looks at all the time.
     pub has_waited_until_heard: bool,
+    /// Of a replay: the targets that it has to hear from before it goes on.
+    pub awaited: BTreeSet<TargetId>,
+}
+
+impl Flow {
+    pub fn wait_for(&mut self, targets: impl IntoIterator<Item = TargetId>) {
+        if self.token.replay.is_some() {
+            self.awaited = targets.into_iter().collect();
+        }
+    }
 }
 
 /// What one run of an operation came to.
@@ -141,9 +151,38 @@ impl<M: MetaStore> Mds<M> {
             is_confirmed: false,
             goes_at_once: false,
             has_waited_until_heard: false,
+            awaited: BTreeSet::new(),
         });
         self.flows.insert(op, flow);
         self.runnable.push_back(op);
+    }
+
+    /// Whose word is awaited about what is frozen.
+    pub(super) fn frozen_by(&self, touched: &Resources) -> BTreeSet<TargetId> {
+        let mut awaited = BTreeSet::new();
+        for (resource, id) in self.cross.frozen_among(touched) {
+            match resource {
+                Resource::Inode(fid) if id.mdt_index == self.options.index => {
+                    awaited.extend(self.adoptions.awaited_for(fid));
+                }
+                _ => awaited.extend([TargetId::mdt(id.mdt_index)]),
+            }
+        }
+        awaited
+    }
+
+    /// Targets that are not heard, and that replays wait for.
+    pub(super) fn unheard_of_replays(&self, now: Now) -> BTreeSet<TargetId> {
+        let mut awaited: BTreeSet<TargetId> = BTreeSet::new();
+        if self.core.is_recovering() {
+            let waits = |flow: &&Box<Flow>| flow.token.replay.is_some() && flow.stage != Stage::Running;
+            awaited.extend(self.flows.values().filter(waits).flat_map(|flow| &flow.awaited));
+        }
+        if !awaited.is_empty() {
+            let heard: BTreeSet<TargetId> = self.peers.heard(now.time).collect();
+            awaited.retain(|target| !heard.contains(target));
+        }
+        awaited
     }
 
     /// Lets a flow go on.
@@ -232,6 +271,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn step(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        flow.awaited.clear();
         if flow.has_lost_rename || self.is_rename_lock_doubtful(now, flow) {
             return self.back_off(now, op, flow, out);
         }
@@ -263,7 +303,7 @@ impl<M: MetaStore> Mds<M> {
             return step;
         }
         if self.cross.is_frozen(&run.touched) && !self.may_look(flow, &run.touched) {
-            return self.park(now, op, flow, out);
+            return self.park(now, op, flow, &run.touched, out);
         }
         if let Some(step) = self.await_stream(now, op, flow, &run, out) {
             return step;
@@ -382,6 +422,7 @@ impl<M: MetaStore> Mds<M> {
                 return Some(self.fail(now, op, flow, part::GIVE_WAY, out));
             }
             self.release_claims(now, op, flow);
+            flow.wait_for(held.iter().filter_map(|fid| self.streams.coordinator_of(*fid)));
             return Some(self.await_decision(op, flow));
         }
         match self.perhaps_coming(flow, &run.touched, &run.changed) {
@@ -392,7 +433,14 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// The operation looked at something that another MDT's operation holds: it waits for the decision.
-    fn park(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+    fn park(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        touched: &Resources,
+        out: &mut Vec<Output>,
+    ) -> Step {
         if is_prepare(&flow.request) {
             // Whoever waits here may be waited for there.
             return self.fail(now, op, flow, part::GIVE_WAY, out);
@@ -405,6 +453,7 @@ impl<M: MetaStore> Mds<M> {
             // Nothing is held while waiting.
             self.release_claims(now, op, flow);
         }
+        flow.wait_for(self.frozen_by(touched));
         self.await_decision(op, flow)
     }
 

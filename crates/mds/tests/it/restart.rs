@@ -1,6 +1,8 @@
 //! Crashes of one MDT: replays, opens, orphans, numbers.
 
+use crate::cross::mkdir_on;
 use crate::harness::{self, World, entry_of, fid_of, new, user};
+use crate::streams;
 use base::{Endpoint, Fid, ObjectId, Status, TargetId, Transno, WallTime};
 use mds::{MdsEvent, rows};
 use std::collections::BTreeSet;
@@ -681,4 +683,127 @@ fn a_resent_creation_is_executed_once() {
     world.pass_seconds(5);
     let reply = world.result(0, waiting).unwrap().unwrap();
     assert_eq!(world.lookup(0, Fid::ROOT, "f"), Some(fid_of(&reply)));
+}
+
+/// Two MDTs, both without power, of which only the second is started again: what a client of its has been answered there needs a word of the
+/// first. It is given up for that by nobody, and the first one finds it waiting.
+fn survives_the_absence_of_the_first(mut world: World, dir: Fid) {
+    world.servers[0].is_synced = false;
+    world.set_silent(0, true);
+    world.crash(1, 0);
+    world.servers[1].is_synced = true;
+    world.pass_seconds(300);
+    let awaits = |event: &&MdsEvent| matches!(event, MdsEvent::Core(target::CoreEvent::RecoveryAwaits { target }) if *target == TargetId::mdt(0));
+    assert_eq!(world.events.iter().filter(awaits).count(), 1, "told once");
+    world.servers[0].is_synced = true;
+    world.set_silent(0, false);
+    world.crash(0, 0);
+    world.pass_seconds(70);
+    assert_eq!(world.clients[0].evictions, 0);
+    assert_eq!(world.clients[0].refused, []);
+    assert!(!world.servers[1].mds.core().is_recovering());
+    assert_eq!(world.names(dir), ["f"]);
+    world.check_consistent();
+}
+
+#[test]
+fn a_replay_into_a_directory_that_its_coordinator_streams_waits_for_that_one() {
+    let mut world = streams::settled();
+    world.servers[1].is_synced = false;
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.pass(streams::GATHERED);
+    world.mkfile(dir, "f");
+    survives_the_absence_of_the_first(world, dir);
+}
+
+/// What a coordinator has decided, and a participant executed, was prepared there: so much is durable.
+#[test]
+fn a_replay_behind_a_prepared_part_waits_for_its_coordinator() {
+    let mut world = streams::settled();
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.mkfile(dir, "moves");
+    world.pass_seconds(3);
+    world.servers[1].is_synced = false;
+    let moving = world.start(0, 0, harness::rename((dir, "moves"), (Fid::ROOT, "moved"), 0));
+    assert_eq!(world.result(0, moving), None, "it is not prepared");
+    world.begin(1);
+    assert!(matches!(world.result(0, moving), Some(Ok(_))));
+    world.mkfile(dir, "f");
+    survives_the_absence_of_the_first(world, dir);
+}
+
+#[test]
+fn a_replay_with_a_part_on_another_mdt_waits_for_that_one() {
+    let mut world = streams::settled();
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.mkfile(Fid::ROOT, "moves");
+    world.pass_seconds(3);
+    world.servers[1].is_synced = false;
+    world.rename((Fid::ROOT, "moves"), (dir, "f"), 0).unwrap();
+    survives_the_absence_of_the_first(world, dir);
+}
+
+/// Whoever waits for a target that is lost for good.
+#[test]
+fn an_operator_ends_the_wait_for_a_target_that_is_not_heard() {
+    let mut world = streams::settled();
+    world.servers[1].is_synced = false;
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.pass(streams::GATHERED);
+    world.mkfile(dir, "f");
+    world.servers[0].is_synced = false;
+    world.set_silent(0, true);
+    world.crash(1, 0);
+    world.servers[1].is_synced = true;
+    world.pass_seconds(100);
+    let awaited = |world: &World| world.servers[1].mds.core().awaited_targets().collect::<Vec<_>>();
+    assert_eq!(awaited(&world), [TargetId::mdt(0)]);
+    world.abort_recovery(1);
+    world.pass_seconds(1);
+    assert!(!world.servers[1].mds.core().is_recovering());
+    assert_eq!(awaited(&world), []);
+    assert_eq!(world.clients[0].evictions, 1, "it is told of its loss");
+    assert_eq!(world.clients[1].evictions, 0, "who waits for nobody stays");
+}
+
+/// Each of two MDTs has prepared something for the other, which was decided against, and has served others with it since. The power fails
+/// before that is durable: what was served is replayed, behind what is prepared, and neither of them has recovered to say that this is void.
+#[test]
+fn two_mdts_that_recover_do_not_wait_for_each_other() {
+    let mut world = streams::settled();
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.mkfile(dir, "x");
+    world.mkfile(Fid::ROOT, "y");
+    world.pass_seconds(3);
+    let attempts: [(u16, u16, MdtRequest); 2] = [
+        (0, 1, harness::rename((dir, "x"), (Fid::ROOT, "x"), 0)),
+        (1, 0, harness::rename((Fid::ROOT, "y"), (dir, "y"), 0)),
+    ];
+    for (coordinator, participant, attempt) in attempts {
+        world.servers[usize::from(participant)].is_synced = false;
+        world.start(1, coordinator, attempt);
+        assert_eq!(streams::prepare_count(&world, usize::from(participant)), 1);
+        // Its answer has not left.
+        world.servers[usize::from(participant)].store.sync();
+        let impatient = world.clients[1].id;
+        world.evict(coordinator, impatient);
+        assert_eq!(streams::prepare_count(&world, usize::from(participant)), 0);
+        let (parent, name) =
+            if participant == 0 { (Fid::ROOT, "on the first") } else { (dir, "on the second") };
+        world.mkfile(parent, name);
+    }
+    world.set_silent(0, true);
+    for mdt in [1, 0] {
+        world.crash(mdt, 0);
+        world.servers[usize::from(mdt)].is_synced = true;
+        assert_eq!(streams::prepare_count(&world, usize::from(mdt)), 1);
+    }
+    world.set_silent(0, false);
+    world.pass_seconds(20);
+    assert!(world.servers.iter().all(|server| !server.mds.core().is_recovering()));
+    assert_eq!((world.clients[0].evictions, &world.clients[0].refused[..]), (0, &[][..]));
+    assert!(world.lookup(1, dir, "on the second").is_some());
+    assert!(world.lookup(0, Fid::ROOT, "on the first").is_some());
+    assert_eq!((0..2).map(|mdt| streams::prepare_count(&world, mdt)).sum::<usize>(), 0);
+    world.check_consistent();
 }

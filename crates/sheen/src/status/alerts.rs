@@ -150,14 +150,17 @@ fn of_down(report: &Report) -> Option<Alert> {
 pub fn of_recovery(target: &TargetStatus) -> Option<Alert> {
     let recovery = target.recovery.as_ref().filter(|_| target.state != REFUSED)?;
     let name = name_of(target);
-    let text = format!(
-        "{name} recovers: {} of {} clients are done, {} s left for {}",
-        recovery.done_count,
-        recovery.client_count,
-        recovery.seconds_left,
-        listed(&recovery.missing),
-    );
-    Some(Alert::new(text, format!("wait, or give them up: sheen lctl abort_recovery {name}")))
+    let so_far =
+        format!("{name} recovers: {} of {} clients are done", recovery.done_count, recovery.client_count);
+    let (awaited, wait) = if recovery.unheard.is_empty() {
+        (format!("{} s left for {}", recovery.seconds_left, listed(&recovery.missing)), "wait")
+    } else {
+        let (is, wait) = if recovery.unheard.len() == 1 { ("is", "start it") } else { ("are", "start them") };
+        let unheard = listed(&recovery.unheard);
+        (format!("the others replay what needs {unheard}, which {is} not heard"), wait)
+    };
+    let fix = format!("{wait}, or give them up: sheen lctl abort_recovery {name}");
+    Some(Alert::new(format!("{so_far}, {awaited}"), fix))
 }
 
 /// Who has not been heard by the management server since it began, each with what it knows of why.

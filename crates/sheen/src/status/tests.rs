@@ -90,7 +90,8 @@ fn space_and_clients_stand_beside_each_target() {
 #[test]
 fn whoever_is_missing_in_a_recovery_is_named_and_how_to_give_it_up() {
     let missing = (0..6).map(|number| format!("uuid{number}@nid")).collect();
-    let recovery = RecoveryStatus { seconds_left: 41, client_count: 9, done_count: 3, missing };
+    let unheard = Vec::new();
+    let recovery = RecoveryStatus { seconds_left: 41, client_count: 9, done_count: 3, missing, unheard };
     let recovering = TargetStatus { recovery: Some(recovery), ..target("MDT0000", "recovering", 7) };
     let said = lines(vec![recovering], None, &heard(Process::default(), QUIET));
     assert_eq!(
@@ -102,11 +103,31 @@ fn whoever_is_missing_in_a_recovery_is_named_and_how_to_give_it_up() {
     );
 }
 
+#[test]
+fn a_target_that_replays_wait_for_is_named_and_that_it_is_waited_for_without_end() {
+    let (missing, unheard) = (vec!["uuid0@nid".into()], vec!["MDT0001".into()]);
+    let recovery = RecoveryStatus { seconds_left: 41, client_count: 9, done_count: 8, missing, unheard };
+    let recovering = TargetStatus { recovery: Some(recovery), ..target("MDT0000", "recovering", 7) };
+    let said = lines(vec![recovering], None, &heard(Process::default(), QUIET));
+    assert_eq!(
+        said.last().map(String::as_str),
+        Some(
+            "alert: fs-MDT0000 recovers: 8 of 9 clients are done, the others replay what needs MDT0001, which is not heard; \
+             start it, or give them up: sheen lctl abort_recovery fs-MDT0000"
+        )
+    );
+}
+
 /// A copy has the clients of the target of which it is one in its rows. They are there, and never come to it.
 #[test]
 fn what_is_refused_waits_for_nobody() {
-    let recovery =
-        RecoveryStatus { seconds_left: 41, client_count: 9, done_count: 3, missing: vec!["x".into()] };
+    let recovery = RecoveryStatus {
+        seconds_left: 41,
+        client_count: 9,
+        done_count: 3,
+        missing: vec!["x".into()],
+        unheard: Vec::new(),
+    };
     let alert = Some("10.0.0.2:7988 serves this target".to_owned());
     let refused = TargetStatus { recovery: Some(recovery), alert, ..target("OST0000", REFUSED, 7) };
     let figures: &[(&str, &[&str], f64)] = &[("sheen_target_exports", &["fs-OST0000"], 9.0)];

@@ -100,6 +100,12 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         CoreEvent::RecoveryEnded { returned, evicted } => {
             tracing::info!(%target, returned, evicted, "recovery ended");
         }
+        CoreEvent::RecoveryAwaits { target: awaited } => {
+            tracing::warn!(
+                %target, %awaited,
+                "clients replay what waits for a target that is not heard: the recovery goes on when it is, or without these clients after `lctl abort_recovery`"
+            );
+        }
         CoreEvent::ReplayRefused { client, transno, status } => {
             tracing::warn!(%target, %client, %transno, %status, "something that was acknowledged is lost");
         }

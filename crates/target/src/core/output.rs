@@ -1,6 +1,6 @@
 //! What the core tells its owner: work, whose session has ended, and what happened.
 
-use base::{ClientId, Endpoint, Epoch, Start, Status, Time, Transno, Xid};
+use base::{ClientId, Endpoint, Epoch, Start, Status, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
 use store::Batch;
 use wire::mdt::Access;
@@ -102,6 +102,10 @@ pub enum CoreEvent {
     RecoveryEnded {
         returned: usize,
         evicted: usize,
+    },
+    /// Replays wait for this target, which is not heard, and nobody is given up for that.
+    RecoveryAwaits {
+        target: TargetId,
     },
     /// What a client had been told is not executed again: it depends on something that is lost. The client is told, and keeps its
     /// session.

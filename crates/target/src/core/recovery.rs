@@ -16,6 +16,7 @@ use super::queue::{Queued, ReplayQueue};
 use super::roll::Roll;
 use super::rows;
 use super::session::session_number;
+use super::unheard::Unheard;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
 use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, Xid, limits};
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub(super) struct Recovery {
     pub roll: Roll,
     /// Replays that are to be executed, and those that the owner executes now.
     pub order: Order,
+    /// Targets that are not heard, and that replays wait for.
+    pub unheard: Unheard,
     /// All have replayed; what must be durable before the end is written.
     pub drained_at: Option<Transno>,
     /// The row that ends it.
@@ -53,6 +56,12 @@ pub(super) struct Recovery {
     /// Awaited clients that are served already.
     served: usize,
     pub kept: KeptElsewhere,
+}
+
+impl Recovery {
+    pub fn is_window_over(&self) -> bool {
+        self.is_window_over
+    }
 }
 
 /// The recovery after the last start, for `recovery_status`.
@@ -216,6 +225,7 @@ impl<M: MetaStore> Core<M> {
             is_window_over: false,
             roll: Roll::default(),
             order: Order::default(),
+            unheard: Unheard::default(),
             drained_at: None,
             end_at: None,
             evicted: 0,
@@ -271,6 +281,15 @@ impl<M: MetaStore> Core<M> {
         self.set_deadline();
     }
 
+    /// Those who have come get all of their time from now on: what they replay could not be executed.
+    pub(super) fn put_off_end(&mut self) {
+        let now = self.now.time;
+        if let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.is_window_over) {
+            (recovery.started, recovery.since) = (now, now);
+        }
+        self.set_deadline();
+    }
+
     fn set_deadline(&mut self) {
         let (window, hard) = (self.options.recovery_window, self.recovery_hard);
         if let Some(recovery) = &mut self.recovery {
@@ -288,6 +307,7 @@ impl<M: MetaStore> Core<M> {
             // Those who have come finish now.
             recovery.is_window_over = true;
             recovery.since = now.time;
+            recovery.unheard.stop_awaiting();
         }
         self.set_deadline();
         self.stop_awaiting_kept();

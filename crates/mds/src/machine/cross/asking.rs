@@ -104,6 +104,7 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Step {
         let Some(mdt) = mdt else { return self.fail(now, op, flow, Status::Stale, out) };
+        flow.wait_for([TargetId::mdt(mdt)]);
         if self.is_behind(mdt) {
             return self.back_off(now, op, flow, out);
         }

@@ -443,7 +443,8 @@ impl<M: MetaStore> Mds<M> {
         }
         let is_under_way =
             self.flows.values().any(|flow| flow.settling.as_ref().is_some_and(|settling| settling.id == id));
-        let may_come_again = id.epoch < self.core.epoch().0 && self.core.is_recovering();
+        // What was prepared there is about an inode there. (Two that recover must not wait for each other's end.)
+        let may_come_again = id.epoch < self.core.epoch().0 && self.core.may_replay_on(peer);
         let is_commit = if is_under_way || may_come_again { None } else { Some(false) };
         self.reply(now, token, Ok(Reply::Peer(PeerReply::Decision { is_commit })));
     }

@@ -74,6 +74,7 @@ impl<M: MetaStore> Mds<M> {
             if self.cross.is_inode_frozen(at) {
                 // It may be elsewhere then, with another FID: the way begins anew.
                 flow.walk = None;
+                flow.wait_for(self.frozen_by(&Resources::from([Resource::Inode(at)])));
                 return self.await_decision(op, flow);
             }
             match self.local_parent(now, at).and_then(|parent| way.step(parent)) {

@@ -102,6 +102,11 @@ impl Streams {
         inodes.filter(|fid| self.held.get(fid).is_some_and(|id| !is_void(id))).collect()
     }
 
+    /// Who has sent what is held.
+    pub fn coordinator_of(&self, fid: Fid) -> Option<TargetId> {
+        self.held.get(&fid).map(|id| TargetId::mdt(id.mdt_index))
+    }
+
     /// A replay has made what was held for a former incarnation of its coordinator, and not in the stream.
     pub fn are_made(&mut self, changed: &Resources) {
         if self.held.is_empty() {
@@ -360,6 +365,7 @@ impl<M: MetaStore> Mds<M> {
         let is_new = matches!(flow.request, Request::Mdt(_)) && flow.token.replay.is_none();
         let is_replay = flow.token.replay.is_some() || self.core.is_recovering() && !is_new;
         let request = Request::Peer(PeerRequest::IsComing { fid, is_replay });
+        flow.wait_for([TargetId::mdt(user)]);
         flow.stage = Stage::Asking;
         if self.call(now, TargetId::mdt(user), request, Call::IsComing { op, fid }, out) {
             return Step::Waits;
