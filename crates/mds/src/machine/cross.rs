@@ -330,7 +330,6 @@ impl<M: MetaStore> Mds<M> {
         let id = self.new_operation();
         let asker = asker_of(&flow.request);
         flow.settling = Some(Settling { id, parts: parts.clone(), unanswered: mdts.clone(), refusal: None });
-        flow.stage = Stage::Asking;
         for mdt in mdts {
             let of_mdt = parts.iter().filter(|(index, _)| *index == mdt).map(|(_, part)| part.clone());
             let request = Request::Peer(PeerRequest::Prepare {
@@ -345,7 +344,7 @@ impl<M: MetaStore> Mds<M> {
                 return self.fail(now, op, flow, Status::NoDevice, out);
             }
         }
-        Step::Waits
+        self.ask(now, op, flow)
     }
 
     /// Tells everybody who was asked to prepare that nothing comes of it.

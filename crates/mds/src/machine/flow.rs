@@ -9,7 +9,7 @@ use crate::op::{self, Cx, Demand, Outcome, Remote, Stop, part};
 use crate::rows;
 use crate::tx::Resources;
 use crate::unheard;
-use base::{ClientId, Duration, Fid, Now, Status, TargetId, Time, Transno};
+use base::{ClientId, Duration, Fid, Now, Status, TargetId, Time, Transno, limits};
 use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,12 @@ use wire::{LockMode, LockPolicy, MdtRequest, PeerRequest, Reply, Request, Resour
 
 /// A prepare that cannot get its locks for so long gives way: its coordinator may be what the others wait for.
 const PREPARE_WAIT: Duration = Duration::from_millis(1000);
+
+/// So often who is in the way of others looks whether the targets that it waits for are still heard.
+const ANSWER_WAIT: Duration = limits::RESEND_FIRST;
+
+/// The same for who holds nothing.
+const PUT_OFF_FOR: Duration = Duration::from_millis(50);
 
 /// What looks like somebody else's change for so often is damage.
 const ATTEMPTS_MAX: u32 = 100;
@@ -85,15 +91,22 @@ pub(super) struct Flow {
     pub goes_at_once: bool,
     /// Once is enough for who changes nothing: others may change what it looks at all the time.
     pub has_waited_until_heard: bool,
-    /// Of a replay: the targets that it has to hear from before it goes on.
-    pub awaited: BTreeSet<TargetId>,
+    /// Targets that it has to hear from before it goes on.
+    pub awaited: Vec<TargetId>,
+    /// It is not begun anew before these are heard.
+    pub is_put_off: bool,
 }
 
 impl Flow {
     pub fn wait_for(&mut self, targets: impl IntoIterator<Item = TargetId>) {
-        if self.token.replay.is_some() {
-            self.awaited = targets.into_iter().collect();
-        }
+        self.awaited.clear();
+        self.awaited.extend(targets);
+    }
+
+    /// Others wait for it, here or elsewhere.
+    fn is_in_the_way(&self) -> bool {
+        let is_locking_renames = self.rename.is_some_and(RenameHold::is_held);
+        self.is_claimed || self.settling.is_some() || is_locking_renames || gives_way(&self.request)
     }
 }
 
@@ -151,7 +164,8 @@ impl<M: MetaStore> Mds<M> {
             is_confirmed: false,
             goes_at_once: false,
             has_waited_until_heard: false,
-            awaited: BTreeSet::new(),
+            awaited: Vec::new(),
+            is_put_off: false,
         });
         self.flows.insert(op, flow);
         self.runnable.push_back(op);
@@ -178,10 +192,7 @@ impl<M: MetaStore> Mds<M> {
             let waits = |flow: &&Box<Flow>| flow.token.replay.is_some() && flow.stage != Stage::Running;
             awaited.extend(self.flows.values().filter(waits).flat_map(|flow| &flow.awaited));
         }
-        if !awaited.is_empty() {
-            let heard: BTreeSet<TargetId> = self.peers.heard(now.time).collect();
-            awaited.retain(|target| !heard.contains(target));
-        }
+        awaited.retain(|target| self.peers.is_silent(now.time, *target));
         awaited
     }
 
@@ -218,8 +229,51 @@ impl<M: MetaStore> Mds<M> {
                 let Some(mut flow) = self.flows.remove(&op) else { return };
                 self.fail(now, op, &mut flow, part::GIVE_WAY, out);
             }
-            Stage::Running | Stage::Frozen | Stage::Unheard | Stage::Asking => {}
+            Stage::Asking => self.look_at_asked(now, op, out),
+            Stage::Running | Stage::Frozen | Stage::Unheard => {}
         }
+    }
+
+    /// Asks, or waits for an answer that was asked for. Who is in the way of others does not wait for a target that is away.
+    pub(super) fn ask(&mut self, now: Now, op: OpId, flow: &mut Flow) -> Step {
+        flow.stage = Stage::Asking;
+        if flow.is_in_the_way() {
+            self.set_timer(op, flow, now.time.after(ANSWER_WAIT));
+        }
+        Step::Waits
+    }
+
+    fn look_at_asked(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
+        let Some(mut flow) = self.take_flow(op, Stage::Asking) else { return };
+        let step = if !self.is_hopeless(now, &flow) {
+            self.ask(now, op, &mut flow)
+        } else if gives_way(&flow.request) {
+            self.fail(now, op, &mut flow, part::GIVE_WAY, out)
+        } else {
+            self.stop_waiting_for_fids(op);
+            // A late answer is none to what is asked then.
+            self.abandon_calls(now, |call| call.is_question_of(op), out);
+            self.put_off(now, op, &mut flow, out)
+        };
+        self.keep_flow(op, flow, step);
+    }
+
+    fn is_hopeless(&self, now: Now, flow: &Flow) -> bool {
+        flow.awaited.iter().any(|target| self.peers.is_silent(now.time, *target))
+    }
+
+    /// Holds nothing until those that it waits for are heard.
+    pub(super) fn put_off(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        let step = self.give_way(now, op, flow, out);
+        flow.is_put_off = true;
+        step
+    }
+
+    fn stay_put_off(&mut self, now: Now, op: OpId, flow: &mut Flow) -> Step {
+        flow.is_put_off = true;
+        flow.stage = Stage::Backoff;
+        self.set_timer(op, flow, now.time.after(PUT_OFF_FOR));
+        Step::Waits
     }
 
     pub(super) fn on_claim_ready(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
@@ -271,6 +325,9 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn step(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        if std::mem::take(&mut flow.is_put_off) && self.is_hopeless(now, flow) {
+            return self.stay_put_off(now, op, flow);
+        }
         flow.awaited.clear();
         if flow.has_lost_rename || self.is_rename_lock_doubtful(now, flow) {
             return self.back_off(now, op, flow, out);
@@ -417,7 +474,7 @@ impl<M: MetaStore> Mds<M> {
         let held = self.streams.held_among(&run.touched, restarted_asker(flow));
         if !held.is_empty() {
             self.want_held(now, &held, out);
-            if is_prepare(&flow.request) {
+            if gives_way(&flow.request) {
                 // Whoever waits here may be waited for there.
                 return Some(self.fail(now, op, flow, part::GIVE_WAY, out));
             }
@@ -441,7 +498,7 @@ impl<M: MetaStore> Mds<M> {
         touched: &Resources,
         out: &mut Vec<Output>,
     ) -> Step {
-        if is_prepare(&flow.request) {
+        if gives_way(&flow.request) {
             // Whoever waits here may be waited for there.
             return self.fail(now, op, flow, part::GIVE_WAY, out);
         }
@@ -465,6 +522,14 @@ impl<M: MetaStore> Mds<M> {
         mut run: Run,
         out: &mut Vec<Output>,
     ) -> Step {
+        let is_streamed = !run.parts.is_empty() && self.is_streamable(flow, &run.parts);
+        let is_settled = run.parts.is_empty() || is_streamed || self.is_settled(flow, &run.parts);
+        let is_silent = |(mdt, _): &(u16, Part)| self.peers.is_silent(now.time, TargetId::mdt(*mdt));
+        if !is_settled && run.parts.iter().any(is_silent) {
+            // Nothing is claimed for what cannot be prepared.
+            flow.wait_for(run.parts.iter().map(|(mdt, _)| TargetId::mdt(*mdt)));
+            return self.put_off(now, op, flow, out);
+        }
         if let Request::Peer(PeerRequest::Prepare { id, .. }) = &flow.request {
             self.release_void_claims(now, *id, &run.touched);
         }
@@ -509,8 +574,7 @@ impl<M: MetaStore> Mds<M> {
         if is_prepare(&flow.request) {
             return self.finish_prepare(now, op, flow, run, out);
         }
-        let is_streamed = !run.parts.is_empty() && self.is_streamable(flow, &run.parts);
-        if !run.parts.is_empty() && !is_streamed && !self.is_settled(flow, &run.parts) {
+        if !is_settled {
             return self.settle_parts(now, op, flow, run.parts, out);
         }
         if self.placement.settle(true) {
@@ -749,6 +813,11 @@ fn is_layout(request: &Request) -> bool {
 
 pub(super) fn is_prepare(request: &Request) -> bool {
     matches!(request, Request::Peer(PeerRequest::Prepare { .. }))
+}
+
+/// Its asker holds what others wait for, and asks again.
+pub(super) fn gives_way(request: &Request) -> bool {
+    is_prepare(request) || matches!(request, Request::Peer(PeerRequest::PeekParent { .. }))
 }
 
 /// For an operation that its coordinator has lost.

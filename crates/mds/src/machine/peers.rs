@@ -121,6 +121,22 @@ pub(super) enum Call {
     Tell,
 }
 
+impl Call {
+    /// Whether it asks something for this operation. (A lock that comes late has to go back, and who prepares is known by what it prepares.)
+    pub fn is_question_of(&self, of: OpId) -> bool {
+        match self {
+            Call::Peek { op }
+            | Call::PeekParent { op }
+            | Call::NewFid { op, .. }
+            | Call::PeekDirectory { op, .. }
+            | Call::PeekWhole { op, .. }
+            | Call::PeekFile { op, .. }
+            | Call::IsComing { op, .. } => *op == of,
+            _ => false,
+        }
+    }
+}
+
 /// Rows to be sent to one OST.
 #[derive(Debug, Default)]
 struct Destroys {
@@ -184,6 +200,11 @@ impl Peers {
     /// Those of them that answer, as far as is known.
     pub fn heard(&self, now: Time) -> impl Iterator<Item = TargetId> {
         self.imports.iter().filter(move |(_, import)| import.is_heard(now)).map(|(target, _)| *target)
+    }
+
+    /// Whether one that there is does not answer.
+    pub fn is_silent(&self, now: Time, target: TargetId) -> bool {
+        self.imports.get(&target).is_some_and(|import| !import.is_heard(now))
     }
 
     /// When something left that a target has answered since, the latest of that; `None`: nothing yet.

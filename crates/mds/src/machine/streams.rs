@@ -539,8 +539,8 @@ impl<M: MetaStore> Mds<M> {
         if !is_known {
             return self.fail(now, op, flow, Status::NoDevice, out);
         }
-        flow.stage = Stage::Asking;
-        Step::Waits
+        flow.wait_for([TargetId::mdt(mdt)]);
+        self.ask(now, op, flow)
     }
 
     /// Asks for more FIDs when few are left. False: the MDT is not known.

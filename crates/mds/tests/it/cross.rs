@@ -3,8 +3,10 @@
 use crate::cross_random::{Started, await_result};
 use crate::harness::{ROOT, World, entry_of, fid_of, new, readdir, rename};
 use crate::streams::{GATHERED, prepare_count};
+use crate::striped;
 use base::{Duration, Endpoint, Fid, FileType, SetAttr, Status, TargetId};
 use store::{Batch, MetaStore, Reserve};
+use wire::lock::LockWant;
 use wire::mdt::{Credentials, NewNode};
 use wire::{MdtReply, MdtRequest, PeerRequest, Request};
 
@@ -744,7 +746,8 @@ fn who_waits_for_the_rename_lock_and_is_gone_has_an_answer() {
     assert_eq!((world.result(0, holds), world.result(1, waits)), (None, Some(Err(Status::Evicted))));
     assert_eq!(asked_about_rename_lock(&mut world), (0, 1));
     world.pass_seconds(40);
-    assert_eq!(asked_about_rename_lock(&mut world), (0, 0), "nothing is asked for again");
+    let count = asked_about_rename_lock(&mut world);
+    assert_eq!(count, (0, 1), "who holds it has given it back, and nothing is asked for again");
     world.cut.clear();
     world.pass_seconds(20);
     assert!(world.result(0, holds).unwrap().is_ok());
@@ -892,4 +895,67 @@ fn a_replay_over_two_mdts_is_prepared_where_there_is_no_room_any_more() {
     assert!(world.clients[0].refused.is_empty(), "{:?}", world.clients[0].refused);
     assert_eq!(world.link(file, Fid::ROOT, "new"), Err(Status::NoSpace));
     world.check_consistent();
+}
+
+/// Who removes or moves what another MDT has a part in waits for that; whoever uses the same directories for something else does not.
+#[test]
+fn who_waits_for_a_dead_mdt_is_in_nobodys_way() {
+    let mut world = World::new(3, 2);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let [from, to] = ["from", "to"].map(|name| world.mkdir(Fid::ROOT, name));
+    world.mkdir(from, "moves");
+    world.mkdir(from, "stays");
+    let below = mkdir_on(&mut world, dir, "below", 2);
+    let stripes = striped::make(&mut world, Fid::ROOT, "striped", 3, &[0, 1, 2]).unwrap();
+    world.pass_seconds(3);
+    world.set_silent(1, true);
+    let set = SetAttr { permissions: Some(0o700), ..Default::default() };
+    let want = LockWant::default();
+    let waiting = [
+        (0, MdtRequest::Rmdir { parent: Fid::ROOT, name: b"d".to_vec(), creds: ROOT }),
+        (0, MdtRequest::Setattr { fid: stripes[0], set, creds: ROOT, handle: None, want, stamp: None }),
+        // The way up leads over the dead one.
+        (2, rename((from, "moves"), (below, "moved"), 0)),
+    ]
+    .map(|(mdt, request)| world.start(0, mdt, request));
+    world.pass_seconds(10);
+    let asked = |world: &mut World| world.take_asked(0, 1).len() + world.take_asked(2, 1).len();
+    asked(&mut world);
+    world.pass_seconds(20);
+    assert_eq!(asked(&mut world), 0, "nothing reaches it");
+    world.clients[1].is_polite = true;
+    let made = world.ask(1, 0, MdtRequest::Create(new(Fid::ROOT, "f", NewNode::Regular)));
+    assert!(made.is_ok(), "{made:?}");
+    let attr = world.ask(1, 2, MdtRequest::Getattr { fid: stripes[2], want });
+    assert!(attr.is_ok(), "{attr:?}");
+    let moved = world.ask(1, 0, rename((from, "stays"), (to, "moved"), 0));
+    assert!(moved.is_ok(), "{moved:?}");
+    for waits in waiting {
+        assert_eq!(world.result(0, waits), None);
+    }
+    world.set_silent(1, false);
+    world.pass_seconds(20);
+    assert_eq!(world.result(0, waiting[0]), Some(Err(Status::NotEmpty)));
+    assert!(matches!(world.result(0, waiting[1]), Some(Ok(_))));
+    assert!(matches!(world.result(0, waiting[2]), Some(Ok(_))));
+    world.check_consistent();
+}
+
+/// Each of them waits for what the others have kept of dead clients, and asks it of a session.
+#[test]
+fn mdts_that_recover_together_answer_each_other_at_once() {
+    let mut world = World::new(2, 1);
+    mkdir_on(&mut world, Fid::ROOT, "first", 1);
+    world.pass_seconds(3);
+    for server in &mut world.servers {
+        server.is_synced = false;
+    }
+    mkdir_on(&mut world, Fid::ROOT, "second", 1);
+    for mdt in [0, 1] {
+        world.servers[usize::from(mdt)].is_synced = true;
+        world.crash(mdt, 0);
+    }
+    world.pass_seconds(1);
+    assert!(world.servers.iter().all(|server| !server.mds.core().is_recovering()));
+    assert!(world.lookup(0, Fid::ROOT, "second").is_some());
 }

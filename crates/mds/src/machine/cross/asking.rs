@@ -105,12 +105,17 @@ impl<M: MetaStore> Mds<M> {
     ) -> Step {
         let Some(mdt) = mdt else { return self.fail(now, op, flow, Status::Stale, out) };
         flow.wait_for([TargetId::mdt(mdt)]);
+        // Who has not sent it does not leave it in a queue.
+        let is_held = flow.rename.is_some_and(RenameHold::is_held);
+        let is_hopeless = is_held && self.peers.is_silent(now.time, TargetId::mdt(mdt));
+        if is_hopeless {
+            return self.put_off(now, op, flow, out);
+        }
         if self.is_behind(mdt) {
             return self.back_off(now, op, flow, out);
         }
-        flow.stage = Stage::Asking;
         if self.call(now, TargetId::mdt(mdt), request, call, out) {
-            Step::Waits
+            self.ask(now, op, flow)
         } else {
             self.fail(now, op, flow, Status::NoDevice, out)
         }

@@ -23,6 +23,13 @@ pub(in crate::machine) enum RenameHold {
     Remote { id: OperationId, is_held: bool },
 }
 
+impl RenameHold {
+    pub fn is_held(self) -> bool {
+        let (RenameHold::Local { is_held, .. } | RenameHold::Remote { is_held, .. }) = self;
+        is_held
+    }
+}
+
 /// How far the way up from the new parent has been walked.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::machine) struct Walk {
@@ -72,7 +79,8 @@ impl<M: MetaStore> Mds<M> {
                 return self.ask_mdt(now, op, flow, at.mdt_index(), request, Call::PeekParent { op }, out);
             }
             if self.cross.is_inode_frozen(at) {
-                // It may be elsewhere then, with another FID: the way begins anew.
+                // It may be elsewhere then, with another FID: the way begins anew, and the lock is for others meanwhile.
+                self.release_rename(now, flow);
                 flow.walk = None;
                 flow.wait_for(self.frozen_by(&Resources::from([Resource::Inode(at)])));
                 return self.await_decision(op, flow);
@@ -115,9 +123,7 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Option<Step> {
         match flow.rename {
-            Some(RenameHold::Local { is_held: true, .. } | RenameHold::Remote { is_held: true, .. }) => {
-                return None;
-            }
+            Some(hold) if hold.is_held() => return None,
             Some(_) => {}
             None if self.options.index == 0 => {
                 let claim = self.new_op();

@@ -366,9 +366,12 @@ impl<M: MetaStore> Mds<M> {
         let is_replay = flow.token.replay.is_some() || self.core.is_recovering() && !is_new;
         let request = Request::Peer(PeerRequest::IsComing { fid, is_replay });
         flow.wait_for([TargetId::mdt(user)]);
-        flow.stage = Stage::Asking;
+        if super::super::flow::gives_way(&flow.request) && self.peers.is_silent(now.time, TargetId::mdt(user))
+        {
+            return self.fail(now, op, flow, part::GIVE_WAY, out);
+        }
         if self.call(now, TargetId::mdt(user), request, Call::IsComing { op, fid }, out) {
-            return Step::Waits;
+            return self.ask(now, op, flow);
         }
         // The configuration has not come yet.
         flow.stage = Stage::Backoff;
@@ -392,7 +395,7 @@ impl<M: MetaStore> Mds<M> {
             Ok(Reply::Peer(PeerReply::Coming { item: Some(id) }))
                 if !is_here && !self.streams.is_executed(id) =>
             {
-                if super::super::flow::is_prepare(&flow.request) {
+                if super::super::flow::gives_way(&flow.request) {
                     // Whoever waits here may be waited for there.
                     self.fail(now, op, &mut flow, part::GIVE_WAY, out)
                 } else {
