@@ -60,7 +60,8 @@ impl<M: MetaStore> Core<M> {
     pub(super) fn give_up(&mut self, client: ClientId, why: EvictReason, out: &mut Vec<CoreOutput>) {
         let is_awaited = self.exports.get(&client).is_some_and(|export| export.awaited.is_some());
         if let Some(recovery) = self.recovery.as_mut().filter(|_| is_awaited) {
-            if recovery.kept.is_awaited {
+            // A target has lost nothing: nobody keeps anything of it.
+            if recovery.kept.is_awaited && matches!(client.endpoint(), Endpoint::Client(_)) {
                 recovery.kept.given_up.insert(client, why);
                 return;
             }
