@@ -57,9 +57,13 @@ pub(super) struct Seat {
     next_call: u64,
 }
 
-/// What is left of what a client had when the MDT gave it up: the name of its call that was not answered.
+/// What is left of what a client had when the MDT gave it up.
+#[derive(Default)]
 struct GivenUp {
+    /// The name of its call that was not answered.
     undecided: Option<Vec<u8>>,
+    /// What it has removed since, when it was back. Its process was at that, and does not know that it was given up.
+    removed: Names,
 }
 
 /// What came of an input.
@@ -140,7 +144,7 @@ impl Seat {
     pub fn give_up(&mut self) {
         let undecided = self.undecided();
         self.names.clear();
-        self.given_up.get_or_insert(GivenUp { undecided });
+        self.given_up.get_or_insert(GivenUp { undecided, ..GivenUp::default() });
     }
 
     /// Of the names that were durable when the MDT died, and those that it has now, the ones that should be there and are not, or the
@@ -154,7 +158,7 @@ impl Seat {
         let mut expected = self.names.clone();
         if let Some(given_up) = &self.given_up {
             // What was durable, and what it has done since.
-            expected.extend(durable.iter().cloned());
+            expected.extend(durable.difference(&given_up.removed).cloned());
             either.extend(given_up.undecided.clone());
         } else if !self.is_living() {
             // It has come back before it was given up or vanished, or has not, or came as far as some of its replays.
@@ -266,6 +270,9 @@ impl Seat {
             },
             (Step::Unlink(removed), _) => {
                 self.names.remove(&name(removed));
+                if let Some(given_up) = &mut self.given_up {
+                    given_up.removed.insert(name(removed));
+                }
                 if file.is_multiple_of(2) {
                     // The same name: if the unlink were done again, that would go too.
                     self.reused.insert(name(removed));
@@ -303,3 +310,6 @@ fn name(file: u64) -> Vec<u8> {
 fn number(name: &[u8]) -> Option<u64> {
     std::str::from_utf8(name.get(1..)?).ok()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests;
