@@ -3,26 +3,22 @@
 //! Unknown is not dead: a management server that has just started, or that did not run for a while, or has heard nobody at all for a
 //! while, counts everybody as living until all who live have had the time to say so.
 //!
-//! Whose lease has *ended* is in a row besides, so that the next management server need not wait for him again. Such a client has no
-//! lease until it renews, and then the row says so durably before it is answered: nobody relies on a lease that the next management server
-//! takes for an ended one. A row counts for the very next epoch only, for one in between, of a version that does not know of
-//! it, may have renewed leases. Traffic is bounded: the row changes when leases end or come back, and not oftener than once a second
-//! for the former.
+//! The next management server finds two things in rows (`kept`). Whose lease has *ended*: it need not wait for him again. Such a client has
+//! no lease until it renews, and then the row says so durably before it is answered: nobody relies on a lease that the next management
+//! server takes for an ended one. And who *had a lease*: nothing follows from that at once, for nobody could renew it while there was no
+//! management server; but when he has not renewed it there either, after a whole lease, the next one knows of him that it has ended, and
+//! the one after it is told. Nobody waits for these, and what is missing of them costs time only.
 
-use crate::row;
+mod kept;
+
 use base::fault::{Fault, planted};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{ClientId, Duration, Epoch, Time, Transno};
-use borsh::{BorshDeserialize, BorshSerialize};
-use std::collections::BTreeMap;
-use store::{Batch, MetaStore, StoreError, Table};
+use std::collections::{BTreeMap, VecDeque};
+use store::{Batch, MetaStore, StoreError};
 use wire::Life;
 
-/// One row: version byte and `Ended`.
-pub const ENDED: Table = 3;
-const KEY: &[u8] = b"ended";
-/// In the row: those that ended last. Others are waited for as without it.
-const ENDED_COUNT_MAX: usize = 2000;
+pub use kept::LEASES;
 
 /// Without a turn for so long this process did not run: leases that would have been renewed may have ended. With what a renewal is late
 /// at most, it is less than a lease.
@@ -36,7 +32,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Leases in memory; above it nobody is known to be gone.
 const LEASE_COUNT_MAX: usize = 1 << 18;
 
-const _: () = assert!(ENDED_COUNT_MAX * (16 + 8) + 64 < store::VALUE_BYTES_MAX);
 const _: () = assert!(LEASE_RENEWAL.as_millis() + PAUSE_MAX.as_millis() < LEASE.as_millis());
 
 #[derive(Debug)]
@@ -47,12 +42,11 @@ struct Lease {
     has_ended: bool,
 }
 
-/// What the row says.
-#[derive(Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-struct Ended {
-    /// Of the management server that has written it.
-    epoch: Epoch,
-    lives: Vec<(ClientId, u64)>,
+/// Rows that should be written.
+pub(crate) struct Rows {
+    pub batch: Batch,
+    groups: Vec<u8>,
+    has_span: bool,
 }
 
 #[derive(Debug)]
@@ -69,8 +63,10 @@ pub(crate) struct Leases {
     looked_at: Time,
     /// When old ones were last forgotten.
     forgot_at: Time,
-    /// The row says something else than is known.
-    is_row_old: bool,
+    /// Groups whose rows say something else than is known, in the order in which they are written.
+    old: VecDeque<u8>,
+    /// The rows are those of this management server from now on, and that is not written.
+    span: Option<kept::Span>,
     /// Leases that had ended and were renewed, which the row may not say yet: durable from this transaction on, or with the next row.
     back: BTreeMap<ClientId, Option<Transno>>,
 }
@@ -85,29 +81,34 @@ impl Leases {
             heard: now,
             looked_at: now,
             forgot_at: now,
-            is_row_old: false,
+            old: VecDeque::new(),
+            span: None,
             back: BTreeMap::new(),
         }
     }
 
-    /// With what the one before has left, of which this is the next epoch.
+    /// With what those before have left, of which this is the next epoch.
     ///
     /// # Errors
     /// If the store fails.
     pub fn read(store: &dyn MetaStore, now: Time, epoch: Epoch) -> Result<Leases, StoreError> {
         let mut leases = Leases::new(now);
-        let Some(value) = store.get(ENDED, KEY)? else { return Ok(leases) };
-        leases.is_row_old = true;
-        // Of another version it says nothing, and everybody is waited for.
-        let ended: Option<Ended> = row::decode(&value);
-        if let Some(row) = ended.filter(|row| row.epoch.0.checked_add(1) == Some(epoch.0)) {
-            leases.held.extend(
-                row.lives.into_iter().map(|(client, incarnation)| {
-                    (client, Lease { incarnation, until: now, has_ended: true })
-                }),
-            );
-        }
+        let kept = kept::read(store, epoch)?;
+        leases.span = Some(kept.span);
+        // Nobody is told that such a lease holds: it ends when it is not renewed before that can be known.
+        let held = kept.lives.into_iter().map(|(life, has_ended)| {
+            (life.client, Lease { incarnation: life.incarnation, until: now, has_ended })
+        });
+        leases.held.extend(held);
         Ok(leases)
+    }
+
+    /// What a beginning writes, before anybody can renew anything.
+    pub fn begin(&self) -> Option<Rows> {
+        let span = self.span?;
+        let mut rows = Rows { batch: Batch::new(), groups: Vec::new(), has_span: true };
+        span.put(&mut rows.batch);
+        Some(rows)
     }
 
     /// With every input, and at `next_deadline`. `is_deaf`: callers have sessions only after a recovery or a slow disk, and can renew
@@ -140,42 +141,68 @@ impl Leases {
             return;
         }
         self.forgot_at = now;
-        self.held.retain(|_, lease| lease.has_ended || now < lease.until.after(FORGOTTEN_AFTER));
+        let old = &mut self.old;
+        self.held.retain(|client, lease| {
+            let is_kept = lease.has_ended || now < lease.until.after(FORGOTTEN_AFTER);
+            if !is_kept {
+                note_old(old, *client);
+            }
+            is_kept
+        });
     }
 
-    /// The row, if it should be written: some leases have ended.
-    pub fn note_ended(&mut self, now: Time, epoch: Epoch) -> Option<Batch> {
-        let is_sure = now.since(self.since) >= LEASE && !self.is_silent(now);
-        if now.since(self.looked_at) < LEASE_RENEWAL || !is_sure {
+    /// What is known now of leases that have begun or ended, once a second at most, and not more of it than a store takes at once.
+    pub fn note(&mut self, now: Time, epoch: Epoch) -> Option<Rows> {
+        if now.since(self.looked_at) < LEASE_RENEWAL {
             return None;
         }
         self.looked_at = now;
-        for lease in self.held.values_mut().filter(|lease| lease.until <= now && !lease.has_ended) {
-            lease.has_ended = true;
-            self.is_row_old = true;
+        if now.since(self.since) >= LEASE && !self.is_silent(now) {
+            let ends = |lease: &Lease| lease.until <= now && !lease.has_ended;
+            for (client, lease) in self.held.iter_mut().filter(|(_, lease)| ends(lease)) {
+                lease.has_ended = true;
+                note_old(&mut self.old, *client);
+            }
         }
-        self.is_row_old.then(|| self.row(epoch))
+        let groups: Vec<u8> = self.old.iter().copied().collect();
+        let is_any = self.span.is_some() || !groups.is_empty();
+        is_any.then(|| self.rows(epoch, &groups))
     }
 
-    /// What is known now, and no more than there is room for.
-    fn row(&mut self, epoch: Epoch) -> Batch {
-        let ended = self.held.iter().filter(|(_, lease)| lease.has_ended);
-        let mut ended: Vec<(Time, ClientId, u64)> =
-            ended.map(|(client, lease)| (lease.until, *client, lease.incarnation)).collect();
-        ended.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, client, _) in ended.split_off(ended.len().min(ENDED_COUNT_MAX)) {
-            self.held.remove(&client);
+    /// The first of these, as many as are written at once.
+    fn rows(&mut self, epoch: Epoch, groups: &[u8]) -> Rows {
+        let mut rows = Rows { batch: Batch::new(), groups: Vec::new(), has_span: self.span.is_some() };
+        if let Some(span) = &self.span {
+            span.put(&mut rows.batch);
         }
-        let lives = ended.into_iter().map(|(_, client, incarnation)| (client, incarnation)).collect();
-        let mut batch = Batch::new();
-        batch.put(ENDED, KEY, &row::encode(&Ended { epoch, lives }));
-        batch
+        for group in groups {
+            let held = self.held.range(kept::clients_of(*group));
+            let lives = held.map(|(client, lease)| {
+                let life = Life { client: *client, incarnation: lease.incarnation };
+                (life, lease.has_ended.then_some(lease.until))
+            });
+            let (row, without_room) = kept::Group::new(epoch, lives);
+            for client in without_room {
+                self.held.remove(&client);
+            }
+            row.put(*group, &mut rows.batch);
+            rows.groups.push(*group);
+            if rows.batch.encoded().len() >= kept::WRITE_BYTES_MAX {
+                break;
+            }
+        }
+        rows
     }
 
-    /// The last row is part of this transaction.
-    pub fn on_row_written(&mut self, transno: Transno) {
-        self.is_row_old = false;
-        self.back.values_mut().filter(|at| at.is_none()).for_each(|at| *at = Some(transno));
+    /// The rows are part of this transaction.
+    pub fn on_rows_written(&mut self, rows: &Rows, transno: Transno) {
+        if rows.has_span {
+            self.span = None;
+        }
+        self.old.retain(|group| !rows.groups.contains(group));
+        let is_written = |client: &ClientId| rows.groups.contains(&kept::group_of(*client));
+        let back = self.back.iter_mut().filter(|(client, at)| at.is_none() && is_written(client));
+        back.for_each(|(_, at)| *at = Some(transno));
     }
 
     /// What must be durable before these are told that their leases are renewed: zero for most.
@@ -192,30 +219,44 @@ impl Leases {
 
     /// While somebody has a lease, here or of an owner: turns show that this process runs.
     pub fn next_deadline(&self, has_owners: bool) -> Option<Time> {
-        let has_some = self.is_row_old || self.held.values().any(|lease| !lease.has_ended);
+        let has_old = self.span.is_some() || !self.old.is_empty();
+        let has_some = has_old || self.held.values().any(|lease| !lease.has_ended);
         (has_owners || has_some).then(|| self.last_turn.after(LEASE_RENEWAL))
     }
 
-    /// The row, if it says of one of these that his lease has ended, which is renewed: it must be durable before he hears of it.
-    pub fn renew(&mut self, now: Time, epoch: Epoch, clients: &[Life]) -> Option<Batch> {
+    pub fn renew(&mut self, now: Time, clients: &[Life]) {
         let until = now.after(LEASE);
         for life in clients {
             let is_room = self.held.len() < LEASE_COUNT_MAX;
             let renewed = Lease { incarnation: life.incarnation, until, has_ended: false };
-            match self.held.get_mut(&life.client) {
-                Some(lease) if lease.incarnation > life.incarnation => {}
-                Some(lease) => {
-                    if std::mem::replace(lease, renewed).has_ended {
-                        self.back.insert(life.client, None);
-                    }
+            let before = match self.held.get_mut(&life.client) {
+                Some(lease) if lease.incarnation > life.incarnation => continue,
+                Some(lease) => Some(std::mem::replace(lease, renewed)),
+                None if is_room => self.held.insert(life.client, renewed),
+                None => {
+                    self.since = now;
+                    continue;
                 }
-                None if is_room => drop(self.held.insert(life.client, renewed)),
-                None => self.since = now,
+            };
+            if before.as_ref().is_some_and(|lease| lease.has_ended) {
+                self.back.insert(life.client, None);
+            }
+            let is_in_row = |lease: &Lease| !lease.has_ended && lease.incarnation == life.incarnation;
+            if !before.as_ref().is_some_and(is_in_row) {
+                note_old(&mut self.old, life.client);
             }
         }
-        // Nobody else is kept waiting by a store that does not take it.
-        let is_unwritten = |life: &Life| matches!(self.back.get(&life.client), Some(None));
-        clients.iter().any(is_unwritten).then(|| self.row(epoch))
+    }
+
+    /// Rows that say of some of these that their leases have ended, which have been renewed: they must be durable before these hear of it.
+    /// As long as there are any, for not all may be written at once.
+    pub fn rows_of_back(&mut self, epoch: Epoch, clients: &[Life]) -> Option<Rows> {
+        let is_unwritten = |life: &&Life| matches!(self.back.get(&life.client), Some(None));
+        let mut groups: Vec<u8> =
+            clients.iter().filter(is_unwritten).map(|life| kept::group_of(life.client)).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        (!groups.is_empty()).then(|| self.rows(epoch, &groups))
     }
 
     /// Those of `clients` that are gone.
@@ -242,6 +283,14 @@ impl Leases {
     /// Those that the next management server will know to have ended.
     pub fn ended_count(&self) -> usize {
         self.held.values().filter(|lease| lease.has_ended).count()
+    }
+}
+
+/// The row of this client's group is to be written.
+fn note_old(old: &mut VecDeque<u8>, client: ClientId) {
+    let group = kept::group_of(client);
+    if !old.contains(&group) {
+        old.push_back(group);
     }
 }
 

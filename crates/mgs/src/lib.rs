@@ -32,7 +32,7 @@ use store::{Batch, MetaStore, StoreError, Table};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Gone, Token};
 use wire::{Callback, Frame, Life, MgsReply, MgsRequest, PoolChange, Reply, Request, TargetOwner};
 
-pub use leases::ENDED;
+pub use leases::LEASES;
 pub use owners::OWNERS;
 pub use probes::{ANSWER_WAIT, Found, PROBE_COUNT_MAX, PROBE_WAIT, Probe};
 pub use starts::STARTS;
@@ -194,7 +194,7 @@ impl<M: MetaStore> Mgs<M> {
         let (polls, core_out, changed_at) = (Polls::default(), Vec::new(), Transno::ZERO);
         let probes = Probes::default();
         let without_room = BTreeSet::new();
-        Ok(Mgs {
+        let mut mgs = Mgs {
             core,
             active_until,
             configs,
@@ -206,7 +206,13 @@ impl<M: MetaStore> Mgs<M> {
             starts,
             without_room,
             core_out,
-        })
+        };
+        // At once: one that dies before it has said that it keeps the rows of leases leaves the next one without them.
+        if let Some(rows) = mgs.leases.begin() {
+            let _ = mgs.write_leases(&rows);
+            mgs.core.store().kick();
+        }
+        Ok(mgs)
     }
 
     /// Whether nobody else can be the management server now.
@@ -315,13 +321,13 @@ impl<M: MetaStore> Mgs<M> {
         }
     }
 
-    /// Who was known to be gone is answered when that is forgotten for good.
+    /// Who was known to be gone is answered when that is forgotten for good; nobody else waits for a store.
     fn renew(&mut self, now: Now, token: Token, clients: &[Life]) {
-        if let Some(row) = self.leases.renew(now.time, self.core.epoch(), clients) {
-            match self.core.apply_internal(row) {
-                Ok(transno) => self.leases.on_row_written(transno),
-                // Refused, nobody relies on it; the next renewal tries again.
-                Err(error) => return self.refuse(now, token, error.status()),
+        self.leases.renew(now.time, clients);
+        while let Some(rows) = self.leases.rows_of_back(self.core.epoch(), clients) {
+            // Refused, nobody relies on it; the next renewal tries again.
+            if let Err(error) = self.write_leases(&rows) {
+                return self.refuse(now, token, error.status());
             }
         }
         let durable = self.core.durable();
@@ -331,16 +337,21 @@ impl<M: MetaStore> Mgs<M> {
         }
     }
 
+    fn write_leases(&mut self, rows: &leases::Rows) -> Result<(), StoreError> {
+        let transno = self.core.apply_internal(rows.batch.clone())?;
+        self.leases.on_rows_written(rows, transno);
+        Ok(())
+    }
+
     /// For the next management server: nobody waits for it.
-    fn note_ended(&mut self, now: Now) {
+    fn note_leases(&mut self, now: Now) {
         if self.core.is_recovering() || !self.is_active(now) {
             return;
         }
-        if let Some(row) = self.leases.note_ended(now.time, self.core.epoch()) {
-            // A store that fails says so where somebody waits; without the row, the next one waits as long as for those of whom it knows nothing.
-            if let Ok(transno) = self.core.apply_internal(row) {
-                self.leases.on_row_written(transno);
-            }
+        if let Some(rows) = self.leases.note(now.time, self.core.epoch()) {
+            // A store that fails says so where somebody waits; without the rows, the next one waits as long as for those of whom it knows
+            // nothing.
+            let _ = self.write_leases(&rows);
         }
     }
 
@@ -749,7 +760,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
                 self.leases.forget_old(now.time);
             }
         }
-        self.note_ended(now);
+        self.note_leases(now);
         self.settle(now, out);
     }
 

@@ -14,7 +14,7 @@ pub(crate) const KINDS: [Kind; 4] = [
     Kind { table: crate::OWNERS, name: "owner", look: ALL },
     Kind { table: crate::starts::STARTS, name: "start", look: ALL },
     // Of another version it says nothing, and everybody is waited for.
-    Kind { table: crate::leases::ENDED, name: "ended leases", look: Look::Nowhere },
+    Kind { table: crate::leases::LEASES, name: "leases", look: Look::Nowhere },
 ];
 const ALL: Look = Look::All(|_, value| is_version(value, VERSION));
 

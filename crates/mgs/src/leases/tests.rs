@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
+use super::kept::{self, Group, Span};
 use super::*;
+use crate::row;
 
 fn at(milliseconds: u64) -> Time {
     Time(1_000_000_000).after(Duration::from_millis(milliseconds))
@@ -11,7 +13,8 @@ fn life(client: u128, incarnation: u64) -> Life {
 
 /// Nobody of them was known to be gone.
 fn renew(leases: &mut Leases, now: Time, clients: &[Life]) {
-    assert_eq!(leases.renew(now, Epoch(7), clients), None);
+    leases.renew(now, clients);
+    assert!(leases.rows_of_back(Epoch(7), clients).is_none());
 }
 
 /// Runs from `from` to `to`, and these renew each second, beside others.
@@ -61,7 +64,7 @@ fn time_in_which_nobody_at_all_was_heard_does_not_count() {
     run(&mut leases, 0, 5000, &[life(1, 1)]);
     for milliseconds in (6000..=12_000).step_by(1000) {
         leases.on_turn(at(milliseconds), false);
-        assert_eq!(row(leases.note_ended(at(milliseconds), Epoch(7))), None, "{milliseconds}");
+        assert_eq!(noted(&mut leases, milliseconds), [], "{milliseconds}");
     }
     leases.on_heard(at(12_500));
     assert_eq!(leases.lapsed(at(12_500), vec![life(1, 1)]), vec![]);
@@ -69,7 +72,7 @@ fn time_in_which_nobody_at_all_was_heard_does_not_count() {
     leases.on_heard(at(15_499));
     assert_eq!(leases.lapsed(at(15_499), vec![life(1, 1)]), vec![]);
     assert_eq!(leases.lapsed(at(15_500), vec![life(1, 1)]), vec![life(1, 1)]);
-    assert_eq!(row(leases.note_ended(at(15_500), Epoch(7))), Some(vec![(ClientId(1), 1)]));
+    assert_eq!(noted(&mut leases, 15_500), [(ClientId(1), 1)]);
 }
 
 #[test]
@@ -100,7 +103,10 @@ fn old_leases_are_forgotten_and_nothing_ticks_for_nobody() {
     assert_eq!(leases.next_deadline(false), None);
     run(&mut leases, 0, 0, &[life(1, 1)]);
     assert_eq!(leases.next_deadline(false), Some(at(1000)));
+    assert_eq!(noted(&mut leases, 1000), []);
     leases.forget_old(at(63_000));
+    assert_eq!(leases.next_deadline(false), Some(at(1000)), "the row is to forget it too");
+    assert_eq!(noted(&mut leases, 63_000), []);
     assert_eq!(leases.next_deadline(false), None);
 }
 
@@ -118,27 +124,43 @@ fn time_in_which_nobody_could_renew_does_not_count() {
     assert_eq!(leases.lapsed(at(8000), vec![life(1, 1)]), vec![life(1, 1)]);
 }
 
-/// What is put into the row.
-fn row(batch: Option<Batch>) -> Option<Vec<(ClientId, u64)>> {
-    let batch = batch?;
-    let value = batch.changes().next().and_then(|change| change.value).map(<[u8]>::to_vec);
-    let row: Ended = row::decode(&value.unwrap()).unwrap();
-    assert_eq!(row.epoch, Epoch(7));
-    Some(row.lives)
+/// The ended ones of each row.
+fn ended(rows: &Rows) -> Vec<(ClientId, u64)> {
+    let groups = rows.batch.changes().filter(|change| change.key.len() == 2);
+    let groups = groups.map(|change| {
+        let group: Group = row::decode(change.value.unwrap()).unwrap();
+        assert_eq!(group.epoch, Epoch(7));
+        group.ended
+    });
+    groups.flatten().collect()
+}
+
+/// Those that are said to have ended, if anything is said.
+fn noted(leases: &mut Leases, milliseconds: u64) -> Vec<(ClientId, u64)> {
+    let Some(rows) = leases.note(at(milliseconds), Epoch(7)) else { return Vec::new() };
+    leases.on_rows_written(&rows, Transno(9));
+    ended(&rows)
 }
 
 #[test]
-fn a_lease_that_ends_is_noted_once() {
+fn a_lease_that_begins_or_ends_is_noted_once_and_none_that_is_renewed() {
     let mut leases = Leases::new(at(0));
-    run(&mut leases, 0, 4000, &[life(1, 3), life(2, 1)]);
+    run(&mut leases, 0, 1000, &[life(1, 3), life(2, 1)]);
+    let rows = leases.note(at(1000), Epoch(7)).unwrap();
+    leases.on_rows_written(&rows, Transno(8));
+    run(&mut leases, 2000, 4000, &[life(1, 3), life(2, 1)]);
+    assert!(leases.note(at(4000), Epoch(7)).is_none(), "nothing is written for a renewal");
     run(&mut leases, 5000, 6000, &[life(2, 1)]);
-    assert_eq!(row(leases.note_ended(at(6000), Epoch(7))), None);
+    assert!(leases.note(at(6000), Epoch(7)).is_none());
     run(&mut leases, 7000, 7000, &[life(2, 1)]);
-    assert_eq!(row(leases.note_ended(at(7000), Epoch(7))), Some(vec![(ClientId(1), 3)]));
-    leases.on_row_written(Transno(9));
+    assert_eq!(noted(&mut leases, 7000), [(ClientId(1), 3)]);
     run(&mut leases, 8000, 9000, &[life(2, 1)]);
-    assert_eq!(row(leases.note_ended(at(9000), Epoch(7))), None);
+    assert!(leases.note(at(9000), Epoch(7)).is_none());
     assert_eq!(leases.ended_count(), 1);
+    // Another incarnation is another life.
+    run(&mut leases, 10_000, 10_000, &[life(2, 2)]);
+    assert_eq!(noted(&mut leases, 10_000), [(ClientId(1), 3)]);
+    assert!(leases.note(at(11_000), Epoch(7)).is_none());
 }
 
 /// It had no lease that somebody could have known to end.
@@ -148,9 +170,9 @@ fn what_ended_while_the_server_did_not_run_is_not_noted() {
     run(&mut leases, 0, 5000, &[life(1, 1)]);
     leases.on_turn(at(10_000), false);
     leases.on_heard(at(10_000));
-    assert_eq!(row(leases.note_ended(at(10_000), Epoch(7))), None);
+    assert_eq!(noted(&mut leases, 10_000), []);
     run(&mut leases, 11_000, 13_000, &[]);
-    assert_eq!(row(leases.note_ended(at(13_000), Epoch(7))), Some(vec![(ClientId(1), 1)]));
+    assert_eq!(noted(&mut leases, 13_000), [(ClientId(1), 1)]);
 }
 
 #[test]
@@ -158,13 +180,13 @@ fn who_comes_back_is_taken_out_of_the_row_before_it_is_told() {
     let mut leases = Leases::new(at(0));
     run(&mut leases, 0, 4000, &[life(1, 1), life(2, 1)]);
     run(&mut leases, 5000, 8000, &[life(2, 1)]);
-    assert_eq!(row(leases.note_ended(at(8000), Epoch(7))).map(|row| row.len()), Some(1));
-    leases.on_row_written(Transno(9));
-    assert_eq!(row(leases.renew(at(8500), Epoch(7), &[life(1, 1)])), Some(vec![]));
-    // The store has refused the row: others do not wait for it, and it is tried again.
-    renew(&mut leases, at(8550), &[life(2, 1)]);
-    assert_eq!(row(leases.renew(at(8600), Epoch(7), &[life(1, 1)])), Some(vec![]));
-    leases.on_row_written(Transno(10));
+    assert_eq!(noted(&mut leases, 8000), [(ClientId(1), 1)]);
+    leases.renew(at(8500), &[life(1, 1)]);
+    assert_eq!(leases.rows_of_back(Epoch(7), &[life(1, 1)]).map(|rows| ended(&rows)), Some(vec![]));
+    // The store has refused it: others are not kept waiting, and it is tried again.
+    renew(&mut leases, at(8600), &[life(2, 1)]);
+    let rows = leases.rows_of_back(Epoch(7), &[life(1, 1)]).unwrap();
+    leases.on_rows_written(&rows, Transno(10));
     assert_eq!(leases.said_by(Transno(9), &[life(2, 1)]), Transno::ZERO, "who never was in it does not wait");
     assert_eq!(leases.said_by(Transno(9), &[life(1, 1)]), Transno(10));
     renew(&mut leases, at(8700), &[life(1, 1)]);
@@ -177,10 +199,14 @@ fn who_comes_back_is_taken_out_of_the_row_before_it_is_told() {
     assert_eq!(leases.lapsed(at(8700), vec![life(1, 1)]), vec![]);
 }
 
+/// Of each group; another one has its own room.
 #[test]
-fn the_row_has_room_for_those_that_ended_last() {
+fn the_rows_have_room_for_those_that_ended_last() {
+    const ROOM: u128 = 256;
+    let other = Life { client: ClientId(u128::MAX), incarnation: 1 };
     let mut leases = Leases::new(at(0));
-    let clients: Vec<Life> = (0..ENDED_COUNT_MAX as u128 + 5).map(|client| life(client, u64::MAX)).collect();
+    let mut clients: Vec<Life> = (0..ROOM + 5).map(|client| life(client, u64::MAX)).collect();
+    clients.push(other);
     for milliseconds in (0..=4000).step_by(1000) {
         leases.on_turn(at(milliseconds), false);
         leases.on_heard(at(milliseconds));
@@ -188,33 +214,88 @@ fn the_row_has_room_for_those_that_ended_last() {
         renew(&mut leases, at(milliseconds), &clients[from..]);
     }
     run(&mut leases, 5000, 9000, &[]);
-    let batch = leases.note_ended(at(9000), Epoch(7)).unwrap();
-    assert_eq!(batch.check(), Ok(()));
-    let lives = row(Some(batch)).unwrap();
-    assert_eq!(lives.len(), ENDED_COUNT_MAX);
+    let rows = leases.note(at(9000), Epoch(7)).unwrap();
+    assert_eq!(rows.batch.check(), Ok(()));
+    let lives = ended(&rows);
+    assert_eq!(lives.len() as u128, ROOM + 1);
     assert!(lives.iter().all(|(client, _)| client.0 >= 5));
-    assert_eq!(leases.ended_count(), ENDED_COUNT_MAX);
+    assert_eq!(leases.ended_count() as u128, ROOM + 1);
+}
+
+/// Of as many as there is room for, in as many groups as there are.
+#[test]
+fn what_is_too_long_for_a_store_is_written_in_parts() {
+    let mut leases = Leases::new(at(0));
+    let client =
+        |group: u128, number: u128| Life { client: ClientId((group << 122) | number), incarnation: 1 };
+    let clients: Vec<Life> =
+        (0..64).flat_map(|group| (0..2000).map(move |number| client(group, number))).collect();
+    run(&mut leases, 0, 1000, &clients);
+    let (store, mut count) = (store::MemoryMeta::new(), 0);
+    for second in 1..=60 {
+        let Some(rows) = leases.note(at(second * 1000), Epoch(7)) else { break };
+        count += 1;
+        assert_eq!(rows.batch.check(), Ok(()));
+        store.apply(Transno(second), &rows.batch).unwrap();
+        leases.on_rows_written(&rows, Transno(second));
+    }
+    assert!((4..20).contains(&count), "{count}");
+    let kept = kept::read(&store, Epoch(8)).unwrap();
+    assert_eq!(kept.lives.len(), 64 * 1024);
+    assert!(kept.lives.iter().all(|(_, has_ended)| !has_ended));
+}
+
+fn store_of(rows: &[(&[u8], Vec<u8>)]) -> store::MemoryMeta {
+    let (store, mut batch) = (store::MemoryMeta::new(), Batch::new());
+    rows.iter().for_each(|(key, value)| batch.put(LEASES, key, value));
+    store.apply(Transno(1), &batch).unwrap();
+    store
 }
 
 #[test]
-fn a_row_of_another_version_says_nothing() {
-    let ended = Ended { epoch: Epoch(6), lives: vec![(ClientId(1), 1)] };
-    let store = store::MemoryMeta::new();
-    let mut at_transno = Transno::ZERO;
-    let mut read = |value: Vec<u8>, epoch| {
-        let mut batch = Batch::new();
-        batch.put(ENDED, KEY, &value);
-        at_transno = at_transno.next();
-        store.apply(at_transno, &batch).unwrap();
-        Leases::read(&store, at(0), epoch).unwrap().ended_count()
+fn that_a_lease_has_ended_counts_where_all_since_have_kept_the_rows() {
+    let group = |epoch| {
+        row::encode(&Group {
+            epoch: Epoch(epoch),
+            living: vec![(ClientId(2), 1)],
+            ended: vec![(ClientId(1), 1)],
+        })
     };
-    let value = row::encode(&ended);
-    assert_eq!(read(value.clone(), Epoch(7)), 1);
-    assert_eq!(read(value.clone(), Epoch(8)), 0, "of one that was not the last");
-    assert_eq!(read(value[1..].to_vec(), Epoch(7)), 0);
-    for cut in 0..value.len() {
-        assert_eq!(read(value[..cut].to_vec(), Epoch(7)), 0);
+    let span = |first, last| row::encode(&Span { first: Epoch(first), last: Epoch(last) });
+    let ended = |rows: &[(&[u8], Vec<u8>)], epoch| {
+        let leases = Leases::read(&store_of(rows), at(0), Epoch(epoch)).unwrap();
+        (leases.held.len(), leases.ended_count())
+    };
+    let kept = |first, last, by, epoch| ended(&[(b"span", span(first, last)), (b"g\0", group(by))], epoch);
+    assert_eq!(kept(4, 6, 6, 7), (2, 1));
+    assert_eq!(kept(4, 6, 4, 7), (2, 1), "a row that did not change");
+    assert_eq!(kept(4, 6, 3, 7), (2, 0), "written before one that kept nothing");
+    assert_eq!(kept(4, 6, 6, 8), (2, 0), "and the one before kept nothing");
+    assert_eq!(kept(4, 6, 9, 7), (2, 0), "of one that was not yet");
+    assert_eq!(kept(0, u64::MAX, 1, 7), (2, 0));
+    assert_eq!(ended(&[(b"g\0", group(6))], 7), (2, 0), "nobody says whose it is");
+    let (span, group) = (span(4, 6), group(6));
+    assert_eq!(ended(&[(b"span", span.clone()), (b"g\x01", group.clone())], 7), (0, 0), "of another group");
+    for cut in 0..group.len() {
+        assert_eq!(ended(&[(b"span", span.clone()), (b"g\0", group[..cut].to_vec())], 7), (0, 0));
     }
-    let max = Ended { epoch: Epoch(u64::MAX), ..ended };
-    assert_eq!(read(row::encode(&max), Epoch(7)), 0);
+    for cut in 0..span.len() {
+        assert_eq!(ended(&[(b"span", span[..cut].to_vec()), (b"g\0", group.clone())], 7), (2, 0));
+    }
+}
+
+/// Its lease held when the one before died, and nobody renewed it since.
+#[test]
+fn who_had_a_lease_before_ends_like_one_that_has_one_here() {
+    let group =
+        Group { epoch: Epoch(5), living: vec![(ClientId(1), 4), (ClientId(2), 1)], ended: Vec::new() };
+    let mut leases = Leases::read(&store_of(&[(b"g\0", row::encode(&group))]), at(0), Epoch(7)).unwrap();
+    assert_eq!(leases.count(at(0)), 0, "nobody has said here that he lives");
+    let asked = || vec![life(1, 4), life(2, 1)];
+    run(&mut leases, 0, 2000, &[life(2, 1)]);
+    assert_eq!(leases.lapsed(at(2999), asked()), vec![]);
+    assert_eq!(leases.lapsed(at(2999), vec![life(1, 3)]), vec![life(1, 3)], "that one was before it");
+    run(&mut leases, 3000, 3000, &[life(2, 1)]);
+    assert_eq!(leases.lapsed(at(3000), asked()), vec![life(1, 4)]);
+    assert_eq!(noted(&mut leases, 3000), [(ClientId(1), 4)]);
 }

@@ -1,12 +1,13 @@
 //! One of several management servers over the same rows: it answers as long as its lease holds.
 
 use super::{Input, Output, World, world};
-use crate::{Mgs, MgsOptions, POLL_WAIT};
+use crate::{LEASES, Mgs, MgsOptions, POLL_WAIT};
 use base::limits::{LEASE, RECOVERY_WINDOW};
 use base::{ClientId, Duration, Epoch, Machine, Status, TargetConfig, TargetId, Time};
 use bytes::Bytes;
 use rpc::{ImportOutput, Kind};
 use std::sync::Arc;
+use store::{Batch, MetaStore};
 use wire::{Life, MgsReply, MgsRequest, Request, TargetOwner};
 
 const LIFE: Life = Life { client: ClientId(77), incarnation: 1 };
@@ -229,8 +230,7 @@ fn whose_lease_had_ended_at_the_one_before_is_gone_at_once() {
         let newer = Life { incarnation: 2, ..LIFE };
         let asked = world.ask(MgsRequest::AskLapsed { clients: vec![other, newer] }, Kind::Plain);
         assert_eq!(asked, Ok(MgsReply::Lapsed(Vec::new())), "of them nothing is known");
-        // Until it has said so itself, in its own epoch.
-        world.settle();
+        // It dies at once, too.
     }
 }
 
@@ -252,7 +252,17 @@ fn who_comes_back_at_the_next_one_lives_there_and_at_the_one_after() {
 fn what_one_before_the_last_has_known_counts_for_nothing() {
     let mut world = with_somebody_gone();
     let begun = world.now.time;
+    let leases = |world: &World| {
+        let rows = world.store.rows().into_iter();
+        rows.filter(|((table, _), _)| *table == LEASES).collect::<Vec<_>>()
+    };
+    let known = leases(&world);
     world.take_over(begun.after(Duration::from_secs(1000)));
+    // What it has said of itself is not there.
+    assert_ne!(leases(&world), known);
+    let mut batch = Batch::new();
+    known.iter().for_each(|((_, key), value)| batch.put(LEASES, key, value));
+    world.store.apply(world.store.applied().next(), &batch).unwrap();
     world.take_over(begun.after(Duration::from_secs(1000)));
     assert_eq!(world.first_lapsed(), []);
     assert!(world.now.time < begun.after(LEASE));
@@ -275,6 +285,56 @@ fn who_comes_back_hears_of_its_lease_when_the_next_one_would_know() {
     world.store.crash(0);
     world.take_over(begun.after(Duration::from_secs(1000)));
     assert_eq!(world.mgs.ended_lease_count(), 0);
+}
+
+/// The management server dies with it, so nobody could renew: only the next one can know, after a whole lease, and says so.
+#[test]
+fn who_died_with_the_one_before_is_gone_at_once_at_the_one_after_the_next() {
+    let mut world = world();
+    world.take_over(world.now.time.after(Duration::from_secs(1000)));
+    world.settle();
+    world.renew();
+    world.pass_heard(Duration::from_millis(1100));
+    assert_eq!((world.lapsed(), world.mgs.ended_lease_count()), (Vec::new(), 0));
+    let begun = world.now.time;
+    world.take_over(begun.after(Duration::from_secs(1000)));
+    assert_eq!((world.first_lapsed(), world.mgs.lease_count(world.now.time)), (Vec::new(), 0));
+    while world.now.time < begun.after(LEASE) {
+        assert_eq!((world.lapsed(), world.mgs.ended_lease_count()), (Vec::new(), 0), "it may come");
+        world.pass_heard(Duration::from_millis(100));
+    }
+    // Nobody asks.
+    world.settle();
+    assert_eq!(world.mgs.ended_lease_count(), 1);
+    let begun = world.now.time;
+    world.take_over(begun.after(Duration::from_secs(1000)));
+    assert_eq!(world.first_lapsed(), [LIFE]);
+    assert!(world.now.time < begun.after(LEASE), "nobody was waited for");
+}
+
+/// It has had all the time that others have.
+#[test]
+fn who_had_a_lease_at_the_one_before_and_renews_is_not_gone_at_any_time() {
+    let mut world = world();
+    world.take_over(world.now.time.after(Duration::from_secs(1000)));
+    world.settle();
+    world.renew();
+    world.pass_heard(Duration::from_millis(1100));
+    for _ in 0..3 {
+        let begun = world.now.time;
+        world.take_over(begun.after(Duration::from_secs(1000)));
+        assert_eq!(world.first_lapsed(), []);
+        while world.now.time < begun.after(Duration::from_millis(2900)) {
+            assert_eq!(world.lapsed(), []);
+            world.pass_heard(Duration::from_millis(50));
+        }
+        world.renew();
+        for _ in 0..20 {
+            assert_eq!((world.lapsed(), world.mgs.ended_lease_count()), (Vec::new(), 0));
+            world.pass_heard(Duration::from_millis(100));
+        }
+        world.renew();
+    }
 }
 
 /// A disk or an etcd that takes nothing: only whose lease had ended would be taken for dead by the next one.

@@ -40,6 +40,7 @@ static CASES: &[Case] = &[
     Case { name: "mgs_killed", seconds: 120, run: managers::killed },
     Case { name: "mgs_stopped", seconds: 120, run: managers::stopped },
     Case { name: "mgs_knows_the_dead", seconds: 120, run: managers::knows_the_dead },
+    Case { name: "mgs_knows_who_died_with_it", seconds: 180, run: managers::knows_who_died_with_it },
     Case { name: "mgs_without_etcd", seconds: 120, run: managers::without_etcd },
     Case { name: "mgs_refused_by_etcd", seconds: 120, run: managers::refused },
 ];

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::{Etcd, MEMBER_COUNT};
@@ -160,6 +160,62 @@ pub fn knows_the_dead(context: &Context) -> Result<()> {
         &format!("only the dead one is given up: {log}"),
     )?;
     drop(std::mem::replace(&mut pair.other, again));
+    pair.end()
+}
+
+/// A mount dies together with the management server, so no other one hears of it, and nobody asks about it. The one that takes over knows
+/// of its lease, and that it has ended; the one after that knows it as soon as it is active, and a target that is restarted then is told.
+pub fn knows_who_died_with_it(context: &Context) -> Result<()> {
+    let (etcd, mut pair) = started(context)?;
+    let path = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
+    let (url, dir) = (etcd.url(), path("mgs0"));
+    let waiting = Waiting::start(&pair.cluster, "t", &[&path("mdt0"), &path("ost0")])?;
+    fs::write(pair.cluster.mount.join("ours"), "there")?;
+    let (dying, pid) = pair.cluster.mount_source_elsewhere("dying", &pair.source)?;
+    fs::write(dying.join("theirs"), "there")?;
+    sys::syncfs(&dying)?;
+    let count = |server: &Server, name: &str| -> Result<String> {
+        let said = ask(&pair.cluster, &server.run, &["lctl", "get_param", "-n", &format!("mgs.MGS.{name}")])?;
+        Ok(said.output.trim().to_owned())
+    };
+    let ended = |server: &Server| count(server, "num_ended_leases");
+    wait_until(PATIENCE, "both mounts have a lease", || Ok(count(&pair.first, "num_leases")? == "2"))?;
+    // The row is on its way to etcd for a second at most.
+    std::thread::sleep(Duration::from_secs(2));
+    expect_eq(ended(&pair.first)?.as_str(), "0", "who is gone before anybody died")?;
+    pair.first.signal(libc::SIGKILL)?;
+    sys::kill(pid, libc::SIGKILL)?;
+    pair.wait_second_manages()?;
+    wait_until(PATIENCE, "the next one knows it by itself", || Ok(ended(&pair.second)? == "1"))?;
+    std::thread::sleep(Duration::from_secs(2));
+    let address = pair.source.split_once('@').context("a NID")?.0.to_owned();
+    let words = ["--listen", &address, "--failover", "--coordinator", &url, &dir];
+    let again = serve(&pair.cluster, "a2", &words)?;
+    wait_for(&pair.cluster, &again, |targets| is(targets, "standby"))?;
+    pair.second.signal(libc::SIGKILL)?;
+    pair.other.signal(libc::SIGKILL)?;
+    wait_for(&pair.cluster, &again, |targets| is(targets, "active"))?;
+    expect_eq(ended(&again)?.as_str(), "1", "what the one after it knows when it begins")?;
+    let restarted = waiting.go()?;
+    wait_served(&pair.cluster, &restarted)?;
+    fs::write(pair.cluster.mount.join("after"), "there")?;
+    // Either in the recovery or before, for what it had locked.
+    let (before, log) = (pair.other.log(), restarted.log());
+    let given_up = "its lease has ended; it is not waited for target=MDT0000";
+    expect(
+        log.contains("recovery ended target=MDT0000 returned=1")
+            && (before + &log).matches(given_up).count() == 1,
+        &format!("only the dead one is given up: {log}"),
+    )?;
+    let status = ["lctl", "get_param", "-n", "mdt.*.recovery_status"];
+    let status = ask(&pair.cluster, &restarted.run, &status)?.output;
+    note(&status.split_whitespace().collect::<Vec<_>>().join(" "));
+    let is_given_up = ["status: COMPLETE", "completed_clients: 1/2", "evicted_clients: 1"]
+        .iter()
+        .all(|line| status.lines().any(|said| said == *line));
+    expect(is_given_up, &format!("it was given up in the recovery: {status}"))?;
+    drop(std::mem::replace(&mut pair.other, restarted));
+    drop(std::mem::replace(&mut pair.first, again));
     pair.end()
 }
 
