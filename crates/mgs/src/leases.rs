@@ -47,6 +47,14 @@ pub(crate) struct Rows {
     pub batch: Batch,
     groups: Vec<u8>,
     has_span: bool,
+    /// Of these they say nothing any more.
+    without_room: Vec<ClientId>,
+}
+
+impl Rows {
+    fn new(has_span: bool) -> Rows {
+        Rows { batch: Batch::new(), groups: Vec::new(), has_span, without_room: Vec::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -67,7 +75,8 @@ pub(crate) struct Leases {
     old: VecDeque<u8>,
     /// The rows are those of this management server from now on, and that is not written.
     span: Option<kept::Span>,
-    /// Leases that had ended and were renewed, which the row may not say yet: durable from this transaction on, or with the next row.
+    /// Of these a row may say that their leases have ended, and that is not so any more, or not known: durable from this transaction on,
+    /// or with the next row.
     back: BTreeMap<ClientId, Option<Transno>>,
 }
 
@@ -106,7 +115,7 @@ impl Leases {
     /// What a beginning writes, before anybody can renew anything.
     pub fn begin(&self) -> Option<Rows> {
         let span = self.span?;
-        let mut rows = Rows { batch: Batch::new(), groups: Vec::new(), has_span: true };
+        let mut rows = Rows::new(true);
         span.put(&mut rows.batch);
         Some(rows)
     }
@@ -170,8 +179,8 @@ impl Leases {
     }
 
     /// The first of these, as many as are written at once.
-    fn rows(&mut self, epoch: Epoch, groups: &[u8]) -> Rows {
-        let mut rows = Rows { batch: Batch::new(), groups: Vec::new(), has_span: self.span.is_some() };
+    fn rows(&self, epoch: Epoch, groups: &[u8]) -> Rows {
+        let mut rows = Rows::new(self.span.is_some());
         if let Some(span) = &self.span {
             span.put(&mut rows.batch);
         }
@@ -182,9 +191,7 @@ impl Leases {
                 (life, lease.has_ended.then_some(lease.until))
             });
             let (row, without_room) = kept::Group::new(epoch, lives);
-            for client in without_room {
-                self.held.remove(&client);
-            }
+            rows.without_room.extend(without_room);
             row.put(*group, &mut rows.batch);
             rows.groups.push(*group);
             if rows.batch.encoded().len() >= kept::WRITE_BYTES_MAX {
@@ -203,6 +210,11 @@ impl Leases {
         let is_written = |client: &ClientId| rows.groups.contains(&kept::group_of(*client));
         let back = self.back.iter_mut().filter(|(client, at)| at.is_none() && is_written(client));
         back.for_each(|(_, at)| *at = Some(transno));
+        for client in &rows.without_room {
+            self.held.remove(client);
+            // The row before this one may say that its lease has ended.
+            self.back.insert(*client, Some(transno));
+        }
     }
 
     /// What must be durable before these are told that their leases are renewed: zero for most.
@@ -224,6 +236,7 @@ impl Leases {
         (has_owners || has_some).then(|| self.last_turn.after(LEASE_RENEWAL))
     }
 
+    /// These live. Whoever was known to be gone hears of it when his rows (`rows_of_back`) are durable.
     pub fn renew(&mut self, now: Time, clients: &[Life]) {
         let until = now.after(LEASE);
         for life in clients {
@@ -250,7 +263,7 @@ impl Leases {
 
     /// Rows that say of some of these that their leases have ended, which have been renewed: they must be durable before these hear of it.
     /// As long as there are any, for not all may be written at once.
-    pub fn rows_of_back(&mut self, epoch: Epoch, clients: &[Life]) -> Option<Rows> {
+    pub fn rows_of_back(&self, epoch: Epoch, clients: &[Life]) -> Option<Rows> {
         let is_unwritten = |life: &&Life| matches!(self.back.get(&life.client), Some(None));
         let mut groups: Vec<u8> =
             clients.iter().filter(is_unwritten).map(|life| kept::group_of(life.client)).collect();

@@ -219,7 +219,44 @@ fn the_rows_have_room_for_those_that_ended_last() {
     let lives = ended(&rows);
     assert_eq!(lives.len() as u128, ROOM + 1);
     assert!(lives.iter().all(|(client, _)| client.0 >= 5));
+    leases.on_rows_written(&rows, Transno(9));
     assert_eq!(leases.ended_count() as u128, ROOM + 1);
+}
+
+/// The row before says that its lease has ended, and is there until the next one is durable.
+#[test]
+fn who_has_no_room_any_more_waits_for_a_row_without_it_when_it_comes_back() {
+    let mut leases = Leases::new(at(0));
+    let clients: Vec<Life> = (0..256).map(|client| life(client, 1)).collect();
+    run(&mut leases, 0, 0, &clients);
+    run(&mut leases, 1000, 4000, &[]);
+    assert_eq!(noted(&mut leases, 4000).len(), clients.len());
+    run(&mut leases, 5000, 5000, &[life(300, 1)]);
+    run(&mut leases, 6000, 9000, &[]);
+    let rows = leases.note(at(9000), Epoch(7)).unwrap();
+    let left: Vec<_> = ended(&rows);
+    let out = *clients.iter().find(|life| !left.contains(&(life.client, 1))).unwrap();
+    // The store refuses it.
+    drop(rows);
+    leases.renew(at(9100), &[out]);
+    let back = leases.rows_of_back(Epoch(7), &[out]).expect("the row before it counts");
+    assert!(!ended(&back).contains(&(out.client, 1)));
+}
+
+#[test]
+fn who_had_no_room_and_comes_back_waits_until_that_is_durable() {
+    let mut leases = Leases::new(at(0));
+    let clients: Vec<Life> = (0..257).map(|client| life(client, 1)).collect();
+    run(&mut leases, 0, 0, &clients);
+    run(&mut leases, 1000, 4000, &[]);
+    let rows = leases.note(at(4000), Epoch(7)).unwrap();
+    let left = ended(&rows);
+    let out = *clients.iter().find(|life| !left.contains(&(life.client, 1))).unwrap();
+    leases.on_rows_written(&rows, Transno(12));
+    leases.renew(at(4100), &[out]);
+    assert!(leases.rows_of_back(Epoch(7), &[out]).is_none(), "no row says it any more");
+    assert_eq!(leases.said_by(Transno(11), &[out]), Transno(12));
+    assert_eq!(leases.said_by(Transno(12), &[out]), Transno::ZERO);
 }
 
 /// Of as many as there is room for, in as many groups as there are.
@@ -298,4 +335,18 @@ fn who_had_a_lease_before_ends_like_one_that_has_one_here() {
     run(&mut leases, 3000, 3000, &[life(2, 1)]);
     assert_eq!(leases.lapsed(at(3000), asked()), vec![life(1, 4)]);
     assert_eq!(noted(&mut leases, 3000), [(ClientId(1), 4)]);
+}
+
+/// A later version has to read them.
+#[test]
+fn the_rows_are_these_bytes() {
+    let number = |value: u8| [value, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(
+        row::encode(&Span { first: Epoch(4), last: Epoch(6) }),
+        [&[1][..], &number(4), &number(6)].concat()
+    );
+    let group = Group { epoch: Epoch(6), living: vec![(ClientId(2), 3)], ended: vec![(ClientId(1), 5)] };
+    let client = |value: u8| [number(value), number(0)].concat();
+    let lives = |who: u8, incarnation| [&[1, 0, 0, 0][..], &client(who), &number(incarnation)].concat();
+    assert_eq!(row::encode(&group), [&[1][..], &number(6), &lives(2, 3), &lives(1, 5)].concat());
 }
