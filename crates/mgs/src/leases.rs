@@ -78,6 +78,8 @@ pub(crate) struct Leases {
     /// Of these a row may say that their leases have ended, and that is not so any more, or not known: durable from this transaction on,
     /// or with the next row.
     back: BTreeMap<ClientId, Option<Transno>>,
+    /// What was durable when those were last looked through.
+    looked_for_durable: Transno,
 }
 
 impl Leases {
@@ -93,6 +95,7 @@ impl Leases {
             old: VecDeque::new(),
             span: None,
             back: BTreeMap::new(),
+            looked_for_durable: Transno::ZERO,
         }
     }
 
@@ -175,11 +178,11 @@ impl Leases {
         }
         let groups: Vec<u8> = self.old.iter().copied().collect();
         let is_any = self.span.is_some() || !groups.is_empty();
-        is_any.then(|| self.rows(epoch, &groups))
+        is_any.then(|| self.rows(epoch, &groups, kept::NOTE_BYTES_MAX))
     }
 
     /// The first of these, as many as are written at once.
-    fn rows(&self, epoch: Epoch, groups: &[u8]) -> Rows {
+    fn rows(&self, epoch: Epoch, groups: &[u8], bytes_max: usize) -> Rows {
         let mut rows = Rows::new(self.span.is_some());
         if let Some(span) = &self.span {
             span.put(&mut rows.batch);
@@ -194,7 +197,7 @@ impl Leases {
             rows.without_room.extend(without_room);
             row.put(*group, &mut rows.batch);
             rows.groups.push(*group);
-            if rows.batch.encoded().len() >= kept::WRITE_BYTES_MAX {
+            if rows.batch.encoded().len() >= bytes_max {
                 break;
             }
         }
@@ -219,7 +222,10 @@ impl Leases {
 
     /// What must be durable before these are told that their leases are renewed: zero for most.
     pub fn said_by(&mut self, durable: Transno, clients: &[Life]) -> Transno {
-        self.back.retain(|_, at| at.is_none_or(|at| at > durable));
+        if durable != self.looked_for_durable {
+            self.looked_for_durable = durable;
+            self.back.retain(|_, at| at.is_none_or(|at| at > durable));
+        }
         let waits = clients.iter().filter_map(|life| self.back.get(&life.client).copied().flatten());
         waits.max().unwrap_or(Transno::ZERO)
     }
@@ -269,7 +275,7 @@ impl Leases {
             clients.iter().filter(is_unwritten).map(|life| kept::group_of(life.client)).collect();
         groups.sort_unstable();
         groups.dedup();
-        (!groups.is_empty()).then(|| self.rows(epoch, &groups))
+        (!groups.is_empty()).then(|| self.rows(epoch, &groups, kept::WRITE_BYTES_MAX))
     }
 
     /// Those of `clients` that are gone.

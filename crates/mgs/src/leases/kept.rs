@@ -28,6 +28,8 @@ const ENDED_COUNT_MAX: usize = 256;
 const LIVING_COUNT_MAX: usize = 1024;
 /// Rows are added to a batch up to here.
 pub(super) const WRITE_BYTES_MAX: usize = 256 << 10;
+/// The same of what nobody waits for, once a second: etcd keeps each version of a row for a while.
+pub(super) const NOTE_BYTES_MAX: usize = 32 << 10;
 
 const LIFE_BYTES: usize = 16 + 8;
 const GROUP_BYTES_MAX: usize = (ENDED_COUNT_MAX + LIVING_COUNT_MAX) * LIFE_BYTES + 64;
@@ -102,17 +104,56 @@ pub(super) fn clients_of(group: u8) -> RangeInclusive<ClientId> {
     ClientId(first)..=ClientId(first | (u128::MAX >> GROUP_BITS))
 }
 
-/// What this version does not understand says nothing, and everybody is waited for. `epoch`: of the management server that begins.
+/// A row, if it is there; `Err` for one that is damaged, or that a newer version wrote.
+fn row_of<T: BorshDeserialize>(
+    store: &dyn MetaStore,
+    key: &[u8],
+) -> Result<Result<Option<T>, ()>, StoreError> {
+    match store.get(LEASES, key) {
+        Ok(None) => Ok(Ok(None)),
+        Ok(Some(value)) => Ok(row::decode::<T>(&value).map(Some).ok_or(())),
+        Err(StoreError::CorruptRow { .. }) => Ok(Err(())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether there are rows of another kind, as a newer version may have.
+fn has_others(store: &dyn MetaStore) -> Result<bool, StoreError> {
+    let mut has_others = false;
+    let mut look = |key: &[u8], _: &[u8]| {
+        let is_group = matches!(key, [GROUP, group] if *group < GROUP_COUNT);
+        has_others = !is_group && key != SPAN && key != EARLIER;
+        !has_others
+    };
+    match store.scan(LEASES, &[], &[u8::MAX; 32], 2 + usize::from(GROUP_COUNT) + 1, &mut look) {
+        // That is found again when it is read.
+        Ok(()) | Err(StoreError::CorruptRow { .. }) => Ok(has_others),
+        Err(error) => Err(error),
+    }
+}
+
+/// What this version does not understand says nothing, and everybody is waited for. Nor does this one vouch for it: whoever reads it later
+/// would believe it over what was renewed here. `epoch`: of the management server that begins.
 ///
 /// # Errors
 /// If the store fails.
 pub(super) fn read(store: &dyn MetaStore, epoch: Epoch) -> Result<Kept, StoreError> {
-    let before = store.get(LEASES, SPAN)?.and_then(|value| row::decode::<Span>(&value));
-    let span = Span::next(before, epoch);
-    let mut lives = Vec::new();
+    let before = row_of::<Span>(store, SPAN)?.unwrap_or(None);
+    let mut rows = Vec::new();
+    let mut is_all_understood = !has_others(store)?;
     for group in 0..GROUP_COUNT {
-        let row = store.get(LEASES, &[GROUP, group])?.and_then(|value| row::decode::<Group>(&value));
-        let Some(row) = row else { continue };
+        match row_of::<Group>(store, &[GROUP, group])? {
+            Ok(row) => rows.extend(row.map(|row| (group, row))),
+            Err(()) => is_all_understood = false,
+        }
+    }
+    let is_own = |group: u8, row: &Group| {
+        row.living.iter().chain(&row.ended).all(|(client, _)| group_of(*client) == group)
+    };
+    is_all_understood &= rows.iter().all(|(group, row)| is_own(*group, row));
+    let span = Span::next(before.filter(|_| is_all_understood), epoch);
+    let mut lives = Vec::new();
+    for (group, row) in rows {
         let is_believed = span.first <= row.epoch && row.epoch < epoch;
         let ended = row.ended.into_iter().map(|life| (life, is_believed));
         // Whoever is in another group's row would not be taken out of it.

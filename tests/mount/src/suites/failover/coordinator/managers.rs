@@ -180,14 +180,14 @@ pub fn knows_who_died_with_it(context: &Context) -> Result<()> {
     };
     let ended = |server: &Server| count(server, "num_ended_leases");
     wait_until(PATIENCE, "both mounts have a lease", || Ok(count(&pair.first, "num_leases")? == "2"))?;
-    // The row is on its way to etcd for a second at most.
-    std::thread::sleep(Duration::from_secs(2));
+    // The row is on its way to etcd for two seconds at most.
+    std::thread::sleep(Duration::from_secs(4));
     expect_eq(ended(&pair.first)?.as_str(), "0", "who is gone before anybody died")?;
     pair.first.signal(libc::SIGKILL)?;
     sys::kill(pid, libc::SIGKILL)?;
     pair.wait_second_manages()?;
     wait_until(PATIENCE, "the next one knows it by itself", || Ok(ended(&pair.second)? == "1"))?;
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(4));
     let address = pair.source.split_once('@').context("a NID")?.0.to_owned();
     let words = ["--listen", &address, "--failover", "--coordinator", &url, &dir];
     let again = serve(&pair.cluster, "a2", &words)?;
