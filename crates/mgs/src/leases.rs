@@ -75,6 +75,8 @@ pub(crate) struct Leases {
     old: VecDeque<u8>,
     /// The rows are those of this management server from now on, and that is not written.
     span: Option<kept::Span>,
+    /// Another management server has gone on from these rows, which are a copy.
+    is_of_copy: bool,
     /// Of these a row may say that their leases have ended, and that is not so any more, or not known: durable from this transaction on,
     /// or with the next row.
     back: BTreeMap<ClientId, Option<Transno>>,
@@ -94,6 +96,7 @@ impl Leases {
             forgot_at: now,
             old: VecDeque::new(),
             span: None,
+            is_of_copy: false,
             back: BTreeMap::new(),
             looked_for_durable: Transno::ZERO,
         }
@@ -121,6 +124,19 @@ impl Leases {
         let mut rows = Rows::new(true);
         span.put(&mut rows.batch);
         Some(rows)
+    }
+
+    /// This is a copy that was put back: whoever it knows to be gone may have come back at the one that was lost.
+    /// Everybody is waited for, here and at the next one.
+    pub fn on_another_copy(&mut self, now: Time, epoch: Epoch) {
+        if std::mem::replace(&mut self.is_of_copy, true) {
+            return;
+        }
+        self.since = now;
+        for lease in self.held.values_mut().filter(|lease| lease.has_ended) {
+            *lease = Lease { until: now, has_ended: false, ..*lease };
+        }
+        self.span = Some(kept::Span::after(epoch));
     }
 
     /// With every input, and at `next_deadline`. `is_deaf`: callers have sessions only after a recovery or a slow disk, and can renew

@@ -760,6 +760,9 @@ impl<M: MetaStore> Machine for Mgs<M> {
                 self.leases.forget_old(now.time);
             }
         }
+        if self.core.has_met_another_copy() {
+            self.leases.on_another_copy(now.time, self.core.epoch());
+        }
         self.note_leases(now);
         self.settle(now, out);
     }

@@ -65,6 +65,11 @@ impl Span {
         batch.delete(LEASES, EARLIER);
     }
 
+    /// Nothing that this one or any before it has written is believed.
+    pub fn after(epoch: Epoch) -> Span {
+        Span { first: epoch.next(), last: epoch }
+    }
+
     /// With the next one, which may be the first.
     fn next(before: Option<Span>, epoch: Epoch) -> Span {
         let before = before.filter(|span| span.last.0.checked_add(1) == Some(epoch.0));

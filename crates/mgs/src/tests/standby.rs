@@ -7,7 +7,7 @@ use base::{ClientId, Duration, Epoch, Machine, Status, TargetConfig, TargetId, T
 use bytes::Bytes;
 use rpc::{ImportOutput, Kind};
 use std::sync::Arc;
-use store::{Batch, MetaStore};
+use store::{Batch, MemoryMeta, MetaStore};
 use wire::{Life, MgsReply, MgsRequest, Request, TargetOwner};
 
 const LIFE: Life = Life { client: ClientId(77), incarnation: 1 };
@@ -266,6 +266,32 @@ fn what_one_before_the_last_has_known_counts_for_nothing() {
     world.take_over(begun.after(Duration::from_secs(1000)));
     assert_eq!(world.first_lapsed(), []);
     assert!(world.now.time < begun.after(LEASE));
+}
+
+/// A copy of the directory, or a snapshot of etcd, of when it was gone: it has come back at the one that was lost.
+#[test]
+fn an_older_copy_takes_nobody_for_gone_when_it_meets_who_knew_a_later_one() {
+    let mut world = with_somebody_gone();
+    let (applied, copy) = (world.store.applied(), world.store.rows());
+    let mut batch = Batch::new();
+    copy.iter().for_each(|((table, key), value)| batch.put(*table, key, value));
+    for _ in 0..2 {
+        world.take_over(world.now.time.after(Duration::from_secs(1000)));
+        world.settle();
+        world.renew();
+    }
+    world.store = Arc::new(MemoryMeta::new());
+    world.store.apply(applied, &batch).unwrap();
+    for _ in 0..2 {
+        let begun = world.now.time;
+        world.take_over(begun.after(Duration::from_secs(1000)));
+        assert_eq!(world.first_lapsed(), []);
+        assert!(world.now.time < begun.after(LEASE), "that was not for want of time");
+        // The first one dies soon. The next one finds nothing that it would believe.
+        world.pass_heard(Duration::from_millis(1100));
+    }
+    world.settle();
+    assert_eq!(world.lapsed(), [LIFE]);
 }
 
 /// Else it would rely on a lease that the next one takes for an ended one.

@@ -81,6 +81,8 @@ pub(super) struct Remembered {
     /// What callers had been told to be durable was there when this incarnation began, up to here.
     pub kept: Transno,
     is_confirmed: bool,
+    /// Somebody was connected to another copy, which knew more, and this one goes on all the same.
+    has_met_another: bool,
     awaited: Awaited,
     /// Somebody knows of a later start: nothing is served.
     pub is_outdated: bool,
@@ -161,6 +163,11 @@ impl<M: MetaStore> Core<M> {
         self.remembered.is_outdated
     }
 
+    /// Somebody knows of a later start, and this copy is followed all the same.
+    pub fn has_met_another_copy(&self) -> bool {
+        self.remembered.has_met_another
+    }
+
     /// Right after `open`: the management server will be asked whether this is the newest copy, and nothing is served before it has
     /// answered, or had its time.
     pub fn await_word(&mut self) {
@@ -212,6 +219,7 @@ impl<M: MetaStore> Core<M> {
                 self.stop_as_outdated(frame.src, known, out);
                 return None;
             }
+            self.remembered.has_met_another = true;
             return Some(Met::AnotherCopy);
         }
         if !is_this && request.starts.committed > self.remembered.kept {
