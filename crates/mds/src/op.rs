@@ -23,7 +23,7 @@ pub mod xattr;
 use crate::data;
 use crate::fids::Fids;
 use crate::opens::Opens;
-use crate::placement::Placement;
+use crate::placement::{Placement, names_osts};
 use crate::rows::{self, Dentry, Destroy, Inode};
 use crate::tx::Tx;
 use base::names::{name_hash, stripe_of};
@@ -352,7 +352,9 @@ impl Cx<'_> {
     /// # Errors
     /// `Invalid`
     pub fn check_asked(&self, asked: Option<&LayoutHint>) -> Result<(), Status> {
-        asked.filter(|_| !self.is_replay).map_or(Ok(()), |hint| self.placement.check_pools(hint))
+        let Some(hint) = asked.filter(|_| !self.is_replay) else { return Ok(()) };
+        self.placement.check_pools(hint)?;
+        self.placement.check_osts(hint)
     }
 
     /// Where the data of a file go: `hint` is what was `asked` for, with what its directory says.
@@ -364,13 +366,17 @@ impl Cx<'_> {
         fid: Fid,
         first_id: u32,
         asked: Option<&LayoutHint>,
-        hint: &LayoutHint,
+        mut hint: LayoutHint,
     ) -> Result<Option<Layout>, Status> {
         if self.is_replay {
-            return self.placement.layout_again(fid, first_id, hint);
+            return self.placement.layout_again(fid, first_id, &hint);
         }
         self.check_asked(asked)?;
-        self.placement.layout(fid, first_id, hint)
+        if !asked.is_some_and(names_osts) {
+            // Then those that are named are the directory's.
+            self.placement.drop_missing_osts(&mut hint);
+        }
+        self.placement.layout(fid, first_id, &hint)
     }
 
     /// Removes all rows of an inode and notes the objects that OSTs have to forget.

@@ -140,6 +140,42 @@ impl Placement {
         if asked.all(has_osts) { Ok(()) } else { Err(Status::Invalid) }
     }
 
+    /// Those that a component may have: of its pool, unless that is gone or empty.
+    fn osts_for(&self, hint: &ComponentHint) -> &[u16] {
+        let pool = hint.pool.as_ref().and_then(|name| self.pools.get(name));
+        pool.filter(|pool| !pool.osts.is_empty()).map_or(&self.everywhere.osts, |pool| &pool.osts)
+    }
+
+    /// Whether an OST that a component names is there for it.
+    fn is_open(&self, hint: &ComponentHint, ost: u16) -> bool {
+        ost == Layout::ON_MDT || self.osts_for(hint).contains(&ost)
+    }
+
+    /// # Errors
+    /// `Invalid` for OSTs that get no new files, or are not of the pool that is named with them.
+    pub fn check_osts(&self, hint: &LayoutHint) -> Result<(), Status> {
+        let are_open = |component: &ComponentHint| {
+            let first_ost = component.first_ost.filter(|first| *first != ALL_OSTS);
+            component.osts.iter().copied().chain(first_ost).all(|ost| self.is_open(component, ost))
+        };
+        if hint.components.iter().all(are_open) { Ok(()) } else { Err(Status::Invalid) }
+    }
+
+    /// A directory may name OSTs that get no new files by now, or have left its pool: its files go to the others that
+    /// it names, and where there are none, to any, over as many.
+    pub fn drop_missing_osts(&self, hint: &mut LayoutHint) {
+        for component in &mut hint.components {
+            let named = std::mem::take(&mut component.osts);
+            let is_open = |ost: &u16| self.is_open(component, *ost);
+            let osts: Vec<u16> = named.iter().copied().filter(is_open).collect();
+            let first_ost = component.first_ost.filter(is_open);
+            if osts.len() < named.len() {
+                component.stripe_count = u16::try_from(named.len()).ok().filter(|_| osts.is_empty());
+            }
+            (component.osts, component.first_ost) = (osts, first_ost);
+        }
+    }
+
     /// `u16::MAX` for all OSTs.
     pub fn stripe_count(&self) -> u16 {
         self.stripe_count
@@ -163,7 +199,7 @@ impl Placement {
 
     /// A layout for a new regular file; `None` while there is no OST. All components get their OSTs now: an object has its
     /// name from its place in the layout and comes to life when it is first written, so those that the file never reaches
-    /// cost nothing, and no write has to ask for more of the layout first.
+    /// take no room, and no write has to ask for more of the layout first.
     ///
     /// # Errors
     /// `Invalid` for a hint that `check_hint` refuses or an OST that does not exist.
@@ -253,6 +289,11 @@ pub fn check_hint(hint: &LayoutHint) -> Result<(), Status> {
         && hint.components.iter().all(is_possible)
         && hint.components.iter().skip(1).all(|component| !component.osts.contains(&Layout::ON_MDT));
     if is_good { Ok(()) } else { Err(Status::Invalid) }
+}
+
+/// Whether OSTs are named, or the first one.
+pub fn names_osts(hint: &LayoutHint) -> bool {
+    hint.components.iter().any(|component| !component.osts.is_empty() || component.first_ost.is_some())
 }
 
 fn is_possible(component: &ComponentHint) -> bool {

@@ -153,7 +153,7 @@ fn make_local(
     inode.attr.fid = fid;
     if inode.attr.file_type == FileType::Regular {
         let hint = merge_hints(request.layout.as_ref(), parent.default_layout.as_ref());
-        inode.layout = cx.new_layout(fid, 1, request.layout.as_ref(), &hint)?;
+        inode.layout = cx.new_layout(fid, 1, request.layout.as_ref(), hint)?;
         // Who only makes a name, with mknod(2), may open the file when there is an OST for it.
         if inode.layout.is_none() && request.open.is_some() && !cx.is_replay {
             cx.placement.check_not_drained()?;

@@ -10,7 +10,7 @@ use wire::mdt::{Credentials, LayoutHint};
 /// # Errors
 /// `NotPermitted` unless the caller is the owner; `Exists` for a file that may have data already; `NoSpace` for a file while all OSTs are
 /// drained; `Invalid` for what makes no
-/// layout, and for OSTs and pools that there are not.
+/// layout, and for OSTs that get no new files and pools that there are not.
 pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Result<MdtReply, Stop> {
     let mut inode = cx.inode(fid)?;
     access::check_owner(&inode.attr, creds)?;
@@ -28,7 +28,7 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
                 return Err(Status::Exists.into());
             }
             let first_id = inode.layout.as_ref().map_or(1, Layout::next_component_id);
-            inode.layout = cx.new_layout(fid, first_id, Some(hint), hint)?;
+            inode.layout = cx.new_layout(fid, first_id, Some(hint), hint.clone())?;
             if inode.layout.is_none() && !cx.is_replay {
                 cx.placement.check_not_drained()?;
             }

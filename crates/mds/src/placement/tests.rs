@@ -175,3 +175,42 @@ fn no_more_osts_are_named_than_a_layout_has_stripes() {
     assert_eq!(check_hint(&of(&[&osts])), Err(Status::Invalid));
     assert_eq!(check_hint(&of(&[&osts[..1000], &osts[..1001]])), Err(Status::Invalid));
 }
+
+/// Each program that makes a file there would be told that it was wrong.
+#[test]
+fn files_of_a_directory_whose_osts_are_gone_go_elsewhere() {
+    let osts_for = |hint: ComponentHint| {
+        let mut placement = with_pools(3, &[("flash", &[1, 2])]);
+        let mut hint = LayoutHint::plain(hint);
+        placement.drop_missing_osts(&mut hint);
+        placement.layout(Fid::ROOT, 1, &hint).unwrap().unwrap().osts().collect::<Vec<u16>>()
+    };
+    let first = |first_ost, hint| ComponentHint { first_ost: Some(first_ost), ..hint };
+    assert_eq!(osts_for(first(2, rest(1))), [2]);
+    assert_eq!(osts_for(first(3, rest(2))), [0, 1]);
+    assert_eq!(osts_for(first(0, in_pool("flash", 1))), [1], "it has left the pool");
+    assert_eq!(osts_for(first(2, in_pool("flash", 1))), [2]);
+    assert_eq!(osts_for(on(&[2, 1])), [2, 1]);
+    assert_eq!(osts_for(on(&[2, 3])), [2], "what is left of them");
+    assert_eq!(osts_for(ComponentHint { stripe_count: Some(2), ..first(3, on(&[3, 0])) }), [0]);
+    assert_eq!(osts_for(on(&[8, 9])), [0, 1], "as many");
+    let pool = in_pool("flash", 1).pool;
+    assert_eq!(osts_for(ComponentHint { pool, ..on(&[0, 1]) }), [1]);
+    let on_mdt = LayoutHint {
+        components: vec![ComponentHint { osts: vec![Layout::ON_MDT], ..until(64 * K, 1) }, rest(1)],
+    };
+    let mut hint = on_mdt.clone();
+    over(1).drop_missing_osts(&mut hint);
+    assert_eq!(hint, on_mdt);
+}
+
+#[test]
+fn what_names_osts_that_are_not_there_is_no_default() {
+    let placement = with_pools(3, &[("flash", &[1, 2]), ("empty", &[])]);
+    let is_taken = |hint: ComponentHint| placement.check_osts(&LayoutHint::plain(hint)).is_ok();
+    let first = |first_ost, hint| ComponentHint { first_ost: Some(first_ost), ..hint };
+    assert!(is_taken(rest(9)) && is_taken(first(2, rest(1))) && is_taken(first(ALL_OSTS, rest(1))));
+    assert!(is_taken(on(&[2, 0])) && is_taken(on(&[Layout::ON_MDT])));
+    assert!(!is_taken(first(3, rest(1))) && !is_taken(on(&[2, 3])));
+    assert!(is_taken(first(1, in_pool("flash", 1))) && !is_taken(first(0, in_pool("flash", 1))));
+}

@@ -5,7 +5,7 @@ use base::{Fid, SetAttr, SetTime, Status, WallTime};
 use store::Reserve;
 use wire::ComponentHint;
 use wire::lock::LockWant;
-use wire::mdt::{Credentials, LayoutHint, NewNode, OpenArgs};
+use wire::mdt::{CreateRequest, Credentials, LayoutHint, NewNode, OpenArgs};
 use wire::{MdtReply, MdtRequest};
 
 fn setattr(fid: Fid, set: SetAttr, creds: Credentials) -> MdtRequest {
@@ -279,6 +279,47 @@ fn layouts_are_inherited_and_fixed_by_data() {
     let file = fid_of(&reply);
     world.open(0, file, true);
     assert_eq!(world.ask(0, 0, set(file, &hint)), Err(Status::Exists));
+}
+
+/// Programs in such a directory name no OST.
+#[test]
+fn a_default_may_name_osts_that_are_drained_later() {
+    let mut world = World::new(1, 1);
+    world.name_osts(&[(0, true), (1, true)]);
+    let set = |fid, hint: &ComponentHint| MdtRequest::SetLayout {
+        fid,
+        layout: LayoutHint::plain(hint.clone()),
+        creds: ROOT,
+    };
+    let first = |ost| ComponentHint { first_ost: Some(ost), ..ComponentHint::default() };
+    let list = |ost| ComponentHint { osts: vec![ost], ..ComponentHint::default() };
+    let on_one: Vec<Fid> = [first(1), list(1)]
+        .iter()
+        .enumerate()
+        .map(|(index, hint)| {
+            let dir = world.mkdir(Fid::ROOT, &format!("d{index}"));
+            world.ask(0, 0, set(dir, hint)).unwrap();
+            assert_eq!(world.ask(0, 0, set(dir, &first(7))), Err(Status::Invalid), "there is no such OST");
+            world.mkdir(dir, "inherits")
+        })
+        .collect();
+    let osts = |world: &mut World, dir, name: &str, layout: Option<LayoutHint>| {
+        let reply = world.create(CreateRequest { layout, ..new(dir, name, NewNode::Regular) })?;
+        Ok(entry_of(&reply).layout.clone().unwrap().osts().collect::<Vec<u16>>())
+    };
+    for dir in &on_one {
+        assert_eq!(osts(&mut world, *dir, "before", None), Ok(vec![1]));
+    }
+    world.drain(&[1]);
+    for dir in &on_one {
+        assert_eq!(osts(&mut world, *dir, "after", None), Ok(vec![0]));
+        let named = Some(LayoutHint::plain(first(1)));
+        assert_eq!(osts(&mut world, *dir, "named", named), Err(Status::Invalid), "who names it is told");
+    }
+    world.drain(&[]);
+    for dir in &on_one {
+        assert_eq!(osts(&mut world, *dir, "again", None), Ok(vec![1]));
+    }
 }
 
 /// Hazard 5.4: objects are named by FID, component and stripe, and what was to be of an earlier layout is not to be of the next one.
