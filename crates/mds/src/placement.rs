@@ -202,10 +202,10 @@ impl Placement {
     /// take no room, and no write has to ask for more of the layout first.
     ///
     /// # Errors
-    /// `Invalid` for a hint that `check_hint` refuses or an OST that does not exist.
+    /// `Invalid` for a hint that `check_hint` refuses, or an OST that gets no new files or is not of the pool.
     pub fn layout(&mut self, fid: Fid, first_id: u32, hint: &LayoutHint) -> Result<Option<Layout>, Status> {
-        let is_known = |ost: &u16| *ost == Layout::ON_MDT || self.everywhere.osts.contains(ost);
-        if !hint.components.iter().flat_map(|component| &component.osts).all(is_known) {
+        let are_open = |component: &ComponentHint| component.osts.iter().all(|ost| self.is_open(component, *ost));
+        if !hint.components.iter().all(are_open) {
             return Err(Status::Invalid);
         }
         self.layout_again(fid, first_id, hint)

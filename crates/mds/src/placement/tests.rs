@@ -100,8 +100,11 @@ fn a_pool_gives_its_osts_in_turn_and_no_others() {
     assert_eq!(osts(in_pool("flash", 9)), [3, 5, 1]);
     assert_eq!(osts(ComponentHint { first_ost: Some(5), ..in_pool("flash", 2) }), [5, 1]);
     assert_eq!(osts(rest(1)), [2]);
-    let elsewhere = ComponentHint { first_ost: Some(0), ..in_pool("flash", 1) };
-    assert_eq!(placement.layout(Fid::ROOT, 1, &LayoutHint::plain(elsewhere)), Err(Status::Invalid));
+    let first_elsewhere = ComponentHint { first_ost: Some(0), ..in_pool("flash", 1) };
+    let one_elsewhere = ComponentHint { pool: first_elsewhere.pool.clone(), ..on(&[1, 0]) };
+    for elsewhere in [first_elsewhere, one_elsewhere] {
+        assert_eq!(placement.layout(Fid::ROOT, 1, &LayoutHint::plain(elsewhere)), Err(Status::Invalid));
+    }
 }
 
 #[test]
