@@ -149,6 +149,8 @@ pub enum Call {
     Advise { node: u64, extent: Extent, advice: Advice },
     /// FID and layout. -> Stripe, or DefaultStripe of a directory
     Getstripe { node: u64 },
+    /// The same of what has this name in this directory.
+    GetstripeOf { parent: u64, name: Vec<u8> },
     /// Default layout of a directory, or layout of a file without data. -> Done
     Setstripe { node: u64, layout: LayoutHint },
     /// A new file with a layout (`lfs setstripe FILE`). -> Entry, without a lookup reference
@@ -167,6 +169,8 @@ pub enum Call {
     FidToPath { fid: Fid },
     /// -> Fid
     NodeFid { node: u64 },
+    /// Of what has this name in this directory. -> Fid
+    FidOf { parent: u64, name: Vec<u8> },
     /// -> Targets (`lfs df`)
     DfTargets,
     /// -> Pools

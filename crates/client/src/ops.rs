@@ -117,6 +117,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::SyncAll => sync::sync(ctx, who).await,
         Call::Advise { node, extent, advice } => advise::advise(ctx, who, node, extent, advice).await,
         Call::Getstripe { node } => space::getstripe(ctx, node).await,
+        Call::GetstripeOf { parent, name } => space::getstripe_of(ctx, parent, name).await,
         Call::Setstripe { node, layout } => space::setstripe(ctx, who, node, layout).await,
         Call::CreateStriped { parent, name, mode, umask, layout } => {
             let creation = Creation { layout: Some(layout), ..Creation::of(NewNode::Regular, mode, umask) };
@@ -139,6 +140,9 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Getdirstripe { node } => dir::getdirstripe(ctx, node).await,
         Call::FidToPath { fid } => space::fid_to_path(ctx, who, fid).await,
         Call::NodeFid { node } => inode_of(ctx, node).map(Answer::Fid),
+        Call::FidOf { parent, name } => {
+            attr::entry_at(ctx, parent, name).await.map(|entry| Answer::Fid(entry.fid))
+        }
         Call::DfTargets => space::df_targets(ctx).await,
         Call::ListPools => space::pools(ctx),
         Call::ProbeTargets => probe::probe_targets(ctx).await,
@@ -223,7 +227,7 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::Access { .. } => ("access", vec![], true),
         Call::SyncAll => ("sync", vec![], true),
         Call::Advise { .. } => ("ladvise", vec![], true),
-        Call::Getstripe { .. } => ("getstripe", vec![], true),
+        Call::Getstripe { .. } | Call::GetstripeOf { .. } => ("getstripe", vec![], true),
         Call::Setstripe { .. } => ("setstripe", vec![], false),
         Call::CreateStriped { parent, .. } => ("create", vec![*parent], false),
         Call::MkdirOn { parent, .. } | Call::MkdirStriped { parent, .. } => ("mkdir", vec![*parent], false),
@@ -231,7 +235,7 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::Setdirstripe { .. } => ("setdirstripe", vec![], false),
         Call::Getdirstripe { .. } => ("getdirstripe", vec![], true),
         Call::FidToPath { .. } => ("fid2path", vec![], true),
-        Call::NodeFid { .. } => ("path2fid", vec![], true),
+        Call::NodeFid { .. } | Call::FidOf { .. } => ("path2fid", vec![], true),
         Call::DfTargets => ("df", vec![], true),
         Call::ListPools => ("pool_list", vec![], true),
         Call::ProbeTargets => ("health", vec![], true),

@@ -204,7 +204,8 @@ impl Placement {
     /// # Errors
     /// `Invalid` for a hint that `check_hint` refuses, or an OST that gets no new files or is not of the pool.
     pub fn layout(&mut self, fid: Fid, first_id: u32, hint: &LayoutHint) -> Result<Option<Layout>, Status> {
-        let are_open = |component: &ComponentHint| component.osts.iter().all(|ost| self.is_open(component, *ost));
+        let are_open =
+            |component: &ComponentHint| component.osts.iter().all(|ost| self.is_open(component, *ost));
         if !hint.components.iter().all(are_open) {
             return Err(Status::Invalid);
         }

@@ -77,6 +77,14 @@ pub enum Ask {
     ListPoolsFrom {
         skip_count: u32,
     } = 18,
+    /// `Getstripe` of what has this name in this directory, which nobody has to open then.
+    GetstripeOf {
+        name: Vec<u8>,
+    } = 19,
+    /// `NodeFid` of the same.
+    FidOf {
+        name: Vec<u8>,
+    } = 20,
 }
 
 impl Ask {
@@ -90,6 +98,8 @@ impl Ask {
             | Ask::Setdirstripe(_)
             | Ask::Migrate { .. } => true,
             Ask::Getstripe
+            | Ask::GetstripeOf { .. }
+            | Ask::FidOf { .. }
             | Ask::FidToPath(_)
             | Ask::FidToPathFrom { .. }
             | Ask::NodeFid
@@ -190,6 +200,14 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         Ask::Migrate { name, mdt_index } => {
             check_name(&name)?;
             Call::Migrate { parent: node, name, mdt_index }
+        }
+        Ask::GetstripeOf { name } => {
+            check_name(&name)?;
+            Call::GetstripeOf { parent: node, name }
+        }
+        Ask::FidOf { name } => {
+            check_name(&name)?;
+            Call::FidOf { parent: node, name }
         }
         Ask::Setdirstripe(striping) => Call::Setdirstripe { node, striping },
         Ask::Getdirstripe => Call::Getdirstripe { node },

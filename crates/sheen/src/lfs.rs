@@ -14,14 +14,14 @@ use crate::mount_table::Mounted;
 use crate::pools;
 use crate::say;
 use crate::served;
-use crate::sys;
+use crate::sys::{self, Known};
 use anyhow::{Context, Result, anyhow, bail};
 use base::{Fid, Layout, Pool, PoolName, TargetId, TargetKind};
 use clap::{Args, Subcommand};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use stripes::Striping;
 use wire::ComponentHint;
@@ -208,18 +208,27 @@ fn umask() -> u32 {
     mask
 }
 
+/// To ask is no access, where the caller may say so.
 fn open(path: &Path) -> Result<File> {
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    if let Some(what) = sys::known_of(path, true).ok().as_ref().and_then(special) {
+        bail!("{} is {what}; a mount can be asked about files and directories only", path.display());
+    }
+    let open = |flags| OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path);
+    let opened = match open(libc::O_NOATIME) {
+        // It is somebody else's.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(0),
+        opened => opened,
+    };
     opened.with_context(|| format!("cannot open {}", path.display()))
 }
 
-/// Whoever opens a special file talks to its device or pipe, and never to the mount.
-fn special(file: &File) -> Option<&'static str> {
-    let of_type = file.metadata().ok()?.file_type();
-    match () {
-        () if of_type.is_fifo() => Some("a FIFO"),
-        () if of_type.is_char_device() || of_type.is_block_device() => Some("a device"),
-        () => None,
+/// Whoever opens a special file talks to its device or pipe, which may do something at once, and never to the mount.
+fn special(known: &Known) -> Option<&'static str> {
+    match known.mode & libc::S_IFMT {
+        libc::S_IFIFO => Some("a FIFO"),
+        libc::S_IFSOCK => Some("a socket"),
+        libc::S_IFCHR | libc::S_IFBLK => Some("a device"),
+        _ => None,
     }
 }
 
@@ -245,14 +254,42 @@ fn ask(file: &File, path: &Path, ask: &Ask) -> Result<Tell> {
     match sys::ioctl(file, ioctl::COMMAND, &mut buffer) {
         Ok(()) => {}
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::ENOSYS)) => {
-            if let Some(what) = special(file) {
-                bail!("{} is {what}; a mount can be asked about files and directories only", path.display());
-            }
             bail!("{} is not on a SheenFS mount; see `sheen mounts`", path.display())
         }
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     }
     ioctl::unpack(&buffer).with_context(|| format!("{}: the mount's answer cannot be read", path.display()))
+}
+
+/// Asks about what has this path without opening it, which others would notice: they lose the page cache for a file
+/// that they write then. Directories are opened, which nobody notices, and so is a file in one that cannot be asked
+/// about it.
+fn ask_about(path: &Path, of_name: impl FnOnce(Vec<u8>) -> Ask, of_open: &Ask) -> Result<Tell> {
+    let known = sys::known_of(path, false).with_context(|| format!("cannot open {}", path.display()))?;
+    if known.is_type(libc::S_IFDIR) {
+        return ask(&open(path)?, path, of_open);
+    }
+    let by_name = || {
+        let (parent, name) = parent_of(path)?;
+        let told =
+            ask(&parent, path, &of_name(name)).map_err(|error| match has_errno(&error, libc::EINVAL) {
+                true => unexpected(path),
+                false => error,
+            })?;
+        let fid = match &told {
+            Tell::Fid(fid) | Tell::Stripe { fid, .. } => *fid,
+            _ => return Err(unexpected(path)),
+        };
+        // Something else may be mounted on the name.
+        if fid.inode_number() != known.inode_number {
+            bail!("{} is on another mount than the directory that it is in", path.display());
+        }
+        Ok(told)
+    };
+    match by_name() {
+        Err(_) if known.is_type(libc::S_IFREG) => ask(&open(path)?, path, of_open),
+        told => told,
+    }
 }
 
 /// `sheen sync`
@@ -389,9 +426,24 @@ fn files_and_directories(path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     Ok((files, directories))
 }
 
+/// Of what a link leads to.
+fn layout_of(path: &Path) -> Result<Tell> {
+    let known = sys::known_of(path, true).with_context(|| format!("cannot open {}", path.display()))?;
+    if let Some(what) = special(&known) {
+        bail!("{} is {what}; only files and directories have a layout", path.display());
+    }
+    let is_link = sys::known_of(path, false).is_ok_and(|known| known.is_type(libc::S_IFLNK));
+    let place = if is_link {
+        fs::canonicalize(path).with_context(|| format!("cannot open {}", path.display()))?
+    } else {
+        path.to_owned()
+    };
+    ask_about(&place, |name| Ask::GetstripeOf { name }, &Ask::Getstripe)
+}
+
 /// What is to be printed of a path; nothing where it is not wanted.
 fn stripe_text(path: &Path, only: &Only) -> Result<String> {
-    let (figures, text) = match ask(&open(path)?, path, &Ask::Getstripe)? {
+    let (figures, text) = match layout_of(path)? {
         Tell::Stripe { layout, .. } => {
             let layout = layout.unwrap_or_default();
             if !is_wanted(&layout, only.ost) {
@@ -595,8 +647,9 @@ pub fn fsname_of(source: &str) -> &str {
     path.split('/').next().unwrap_or(path)
 }
 
+/// Of a link itself.
 fn fid_of(path: &Path) -> Result<Fid> {
-    match ask(&open(path)?, path, &Ask::NodeFid)? {
+    match ask_about(path, |name| Ask::FidOf { name }, &Ask::NodeFid)? {
         Tell::Fid(fid) => Ok(fid),
         _ => Err(unexpected(path)),
     }

@@ -551,17 +551,46 @@ pub fn drop_pages(file: &File) -> io::Result<()> {
     }
 }
 
-/// `MAJOR:MINOR` of what a path leads to, as mount tables write it. Asks no file system: only what the kernel knows.
-pub fn device_of(path: &Path) -> io::Result<String> {
+/// What the kernel knows by itself of what a path leads to.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Its type, as stat(2) tells it.
+    pub mode: u32,
+    pub inode_number: u64,
+    /// Major and minor number.
+    pub device: (u32, u32),
+    /// Something is mounted here: what has this name in the directory above is another one.
+    pub is_mount_root: bool,
+}
+
+impl Known {
+    pub fn is_type(&self, type_bits: u32) -> bool {
+        self.mode & libc::S_IFMT == type_bits
+    }
+}
+
+/// Asks no file system but for names, and sets off no automounter.
+pub fn known_of(path: &Path, follows_link: bool) -> io::Result<Known> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let link_flag = if follows_link { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT | link_flag;
     // SAFETY: all zeros is a valid statx; the string ends with NUL, and both live across the call.
     let found = unsafe {
         let mut found: libc::statx = std::mem::zeroed();
         check(libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, 0, &raw mut found))?;
         found
     };
-    Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
+    Ok(Known {
+        mode: u32::from(found.stx_mode),
+        inode_number: found.stx_ino,
+        device: (found.stx_dev_major, found.stx_dev_minor),
+        is_mount_root: found.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
+    })
+}
+
+/// `MAJOR:MINOR` of what a path leads to, as mount tables write it.
+pub fn device_of(path: &Path) -> io::Result<String> {
+    known_of(path, true).map(|Known { device: (major, minor), .. }| format!("{major}:{minor}"))
 }
 
 /// Whether we may make files in this directory.

@@ -14,7 +14,7 @@ use crate::nodes::Node;
 use crate::ops::change::truncate;
 use crate::ops::cut::cut_back;
 use crate::ops::io::{File, check_end};
-use crate::ops::{inode_of, root};
+use crate::ops::{home_of, inode_of, root};
 use crate::state::State;
 use base::{
     Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Version, WallTime,
@@ -89,6 +89,19 @@ pub(crate) async fn data_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
         ctx.sleep(OST_RETRY_INTERVAL).await;
     }
     Err(Status::NoSpace)
+}
+
+/// What its MDT says of a name, and without its attributes where they are another MDT's. Nothing is remembered of
+/// it here.
+pub(crate) async fn entry_at(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Entry> {
+    base::names::check_name(&name)?;
+    let parent = home_of(ctx, parent, &name)?;
+    let lookup = MdtRequest::Lookup { parent, name, want: LockWant::default() };
+    match ctx.mdt(parent, lookup, Kind::Plain).await? {
+        MdtReply::Entry(entry) => Ok(*entry),
+        MdtReply::Absent { .. } => Err(Status::NotFound),
+        _ => Err(Status::ProtocolError),
+    }
 }
 
 /// GETATTR, with a lock if the MDT gives one.

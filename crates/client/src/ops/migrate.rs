@@ -2,12 +2,12 @@
 
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who};
+use crate::ops::attr::entry_at;
 use crate::ops::home_of;
 use crate::ops::sync::sync_names;
 use base::{Status, TargetId};
 use bytes::Bytes;
 use rpc::Kind;
-use wire::lock::LockWant;
 use wire::mdt::Credentials;
 use wire::session::features;
 use wire::{MdtReply, MdtRequest, Reply, Request};
@@ -16,12 +16,12 @@ use wire::{MdtReply, MdtRequest, Reply, Request};
 pub(crate) async fn migrate(
     ctx: &Ctx,
     who: &Who,
-    parent: u64,
+    directory: u64,
     name: Vec<u8>,
     mdt_index: u16,
 ) -> Outcome<Answer> {
     base::names::check_name(&name)?;
-    let parent = home_of(ctx, parent, &name)?;
+    let parent = home_of(ctx, directory, &name)?;
     let target = TargetId::mdt(mdt_index);
     let known = ctx.with(|state| {
         let connection = state.connections.get(&target);
@@ -35,12 +35,7 @@ pub(crate) async fn migrate(
         }
         Some(_) => {}
     }
-    let lookup = MdtRequest::Lookup { parent, name: name.clone(), want: LockWant::default() };
-    let entry = match ctx.mdt(parent, lookup, Kind::Plain).await? {
-        MdtReply::Entry(entry) => entry,
-        MdtReply::Absent { .. } => return Err(Status::NotFound),
-        _ => return Err(Status::ProtocolError),
-    };
+    let entry = entry_at(ctx, directory, name.clone()).await?;
     if entry.fid.mdt_index() == Some(mdt_index) {
         return Ok(Answer::Migrated { has_moved: false });
     }

@@ -3,7 +3,7 @@
 use crate::call::{Answer, TargetSpace};
 use crate::ctx::{Ctx, First, Outcome, Race, Who, join_all, mdt_of};
 use crate::executor::oneshot;
-use crate::ops::attr::ask_inode;
+use crate::ops::attr::{ask_inode, entry_at};
 use crate::ops::inode_of;
 use crate::state::Connection;
 use base::limits::RECOVERY_HARD;
@@ -11,7 +11,8 @@ use base::{Duration, Fid, FileType, Status, TargetId, TargetKind};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
 use std::collections::BTreeSet;
-use wire::mdt::{LayoutHint, Statfs};
+use wire::lock::LockWant;
+use wire::mdt::{Entry, LayoutHint, Statfs};
 use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
 /// A target that does not answer for so long is left out.
@@ -175,6 +176,19 @@ pub(crate) fn pools(ctx: &Ctx) -> Outcome<Answer> {
 pub(crate) async fn getstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let entry = ask_inode(ctx, fid).await?;
+    stripe_of(ctx, entry).await
+}
+
+/// What it leads to may be a node of nobody here, so no lock on it is asked for.
+pub(crate) async fn getstripe_of(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
+    let fid = entry_at(ctx, parent, name).await?.fid;
+    let getattr = MdtRequest::Getattr { fid, want: LockWant::default() };
+    let entry = ctx.mdt_entry(fid, getattr, Kind::Plain).await?;
+    stripe_of(ctx, entry).await
+}
+
+async fn stripe_of(ctx: &Ctx, entry: Entry) -> Outcome<Answer> {
+    let fid = entry.fid;
     if entry.file_type != FileType::Directory {
         return Ok(Answer::Stripe { fid, layout: entry.layout });
     }

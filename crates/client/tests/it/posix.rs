@@ -51,6 +51,32 @@ fn only_root_is_told_the_paths_of_an_inode() {
     assert_eq!(world.call_as(0, ROOT, ask), Ok(Answer::Paths(vec![b"d/f".to_vec()])));
 }
 
+/// An open is one that others notice: they lose the page cache for what they write then.
+#[test]
+fn who_asks_for_a_layout_opens_nothing() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    world.release(0, file);
+    let link = Call::Symlink { parent: TOP, name: b"l".to_vec(), target: b"f".to_vec() };
+    assert!(world.call(0, link).is_ok());
+    let opens = |world: &World| -> u64 {
+        let requests = world.requests(0, TargetKind::Mdt);
+        requests.into_iter().filter(|(name, _)| name.contains("open")).map(|(_, count)| count).sum()
+    };
+    let before = opens(&world);
+    let name = || b"f".to_vec();
+    let of_name = world.call(0, Call::GetstripeOf { parent: TOP, name: name() });
+    assert!(of_name.is_ok() && of_name == world.call(0, Call::Getstripe { node: file.0 }), "{of_name:?}");
+    let of_name = world.call(0, Call::FidOf { parent: TOP, name: name() });
+    assert!(of_name.is_ok() && of_name == world.call(0, Call::NodeFid { node: file.0 }), "{of_name:?}");
+    let node = world.lookup(0, TOP, "l").expect("it was made").node;
+    let of_link = world.call(0, Call::FidOf { parent: TOP, name: b"l".to_vec() });
+    assert_eq!(of_link, world.call(0, Call::NodeFid { node }));
+    assert_eq!(world.call(0, Call::FidOf { parent: TOP, name: b"none".to_vec() }), Err(ENOENT));
+    assert!(world.call(0, Call::GetstripeOf { parent: TOP, name: b"..".to_vec() }).is_err());
+    assert_eq!(opens(&world), before);
+}
+
 /// Who mounts a directory as the root hears of paths below it, and of no others.
 #[test]
 fn paths_of_an_inode_are_those_below_the_root_of_the_mount() {

@@ -312,14 +312,25 @@ fn getstripe_goes_on_behind_what_it_cannot_show() {
     assert!(error.contains("/no/such/last"), "{error}");
 }
 
-/// Wherever they are, they are asked themselves.
+/// Wherever they are, nobody asks them.
 #[test]
 fn special_files_are_said_to_be_so() {
-    let error = fid_of(Path::new("/dev/null")).unwrap_err().to_string();
-    assert!(error.contains("is a device"), "{error}");
+    let dir = tempfile::tempdir().unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    let link = dir.path().join("link");
+    symlink("/dev/null", &link).unwrap();
+    for (path, what) in
+        [(Path::new("/dev/null"), "a device"), (&link, "a device"), (&dir.path().join("socket"), "a socket")]
+    {
+        for said in [layout_of(path).unwrap_err().to_string(), open(path).unwrap_err().to_string()] {
+            assert!(said.contains(&format!("is {what};")), "{said}");
+        }
+    }
     let file = tempfile::NamedTempFile::new().unwrap();
-    let error = fid_of(file.path()).unwrap_err().to_string();
-    assert!(error.contains("is not on a SheenFS mount"), "{error}");
+    for path in [file.path(), &link, Path::new("/dev/null"), dir.path()] {
+        let error = fid_of(path).unwrap_err().to_string();
+        assert!(error.contains("is not on a SheenFS mount"), "{error}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::case::{Context, expect, expect_bytes, expect_eq, expect_errno, names, read, write};
-use crate::sys;
+use crate::sys::{self, Time};
 
 /// mkdir and rmdir with their refusals.
 pub fn directories(context: &Context) -> Result<()> {
@@ -291,6 +291,48 @@ pub fn paths_of_fids(context: &Context) -> Result<()> {
     expect(!output.status.success() && output.stdout.is_empty(), "fid2path of somebody else than root")?;
     expect(said.contains("only root"), &format!("why: {said}"))?;
     expect_eq(said.lines().count(), 1, "lines that say why")
+}
+
+/// Who asks where something is does not read it, and opens no device; a link has a FID of its own.
+pub fn asking(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let path = |name: &str| context.a.join(name).to_string_lossy().into_owned();
+    let file = context.a.join("file");
+    write(&file, b"data")?;
+    sys::set_times(&file, Time::At(1_000_000_000, 7), Time::At(1_000_000_000, 7), true)?;
+    let mount = context.a.to_string_lossy().into_owned();
+    for words in
+        [&["getstripe", &path("file")][..], &["getstripe", "-r", &mount], &["path2fid", &path("file")]]
+    {
+        context.lfs(words)?;
+    }
+    context.lfs(&["setstripe", "-c", "1", &path("empty")])?;
+    context.lfs(&["getstripe", &path("empty")])?;
+    // With the next request the MDT hears of what was read, if it was.
+    read(&context.a.join("empty"))?;
+    for seen in [&context.a, &context.b] {
+        expect_eq(fs::metadata(seen.join("file"))?.atime(), 1_000_000_000, "the access time")?;
+    }
+    symlink("file", context.a.join("link"))?;
+    // Of no driver.
+    sys::mknod(&context.a.join("device"), libc::S_IFCHR | 0o600, libc::makedev(240, 1))?;
+    sys::mknod(&context.a.join("fifo"), libc::S_IFIFO | 0o600, 0)?;
+    for name in ["link", "device", "fifo"] {
+        let fid = context.lfs(&["path2fid", &path(name)])?;
+        let told = context.lfs(&["fid2path", &mount, fid.trim()])?;
+        expect(
+            told.trim_end().ends_with(&format!("/{name}")) || told.trim_end() == name,
+            &format!("{name} is {told}"),
+        )?;
+    }
+    let linked = context.lfs(&["getstripe", "-c", &path("link")])?;
+    expect_eq(linked, context.lfs(&["getstripe", "-c", &path("file")])?, "the layout behind a link")?;
+    for (name, what) in [("device", "is a device"), ("fifo", "is a FIFO")] {
+        let said =
+            context.lfs(&["getstripe", &path(name)]).err().map(|error| error.to_string()).unwrap_or_default();
+        expect(said.contains(what), &said)?;
+    }
+    Ok(())
 }
 
 /// FIFOs and sockets work between processes of one mount.
