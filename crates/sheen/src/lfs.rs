@@ -179,11 +179,11 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             failures.end()
         }
         LfsCommand::Setstripe { delete, striping, paths } => {
-            let hint = striping.hint()?;
+            let hints = paths.iter().map(|path| hint_for(striping, path)).collect::<Result<Vec<_>>>()?;
             if *delete {
                 check_deletable(striping, paths)?;
             }
-            paths.iter().try_for_each(|path| setstripe(path, &hint))
+            paths.iter().zip(&hints).try_for_each(|(path, hint)| setstripe(path, hint))
         }
         LfsCommand::Mkdir(mkdir) => mkdir.run(),
         LfsCommand::Migrate(migrate) => migrate.run(),
@@ -517,6 +517,19 @@ fn check_deletable(striping: &Striping, paths: &[PathBuf]) -> Result<()> {
     }
 }
 
+/// What is there of a path: it, or the directory in which it is to be made.
+fn place_of(path: &Path) -> &Path {
+    let place = if path.exists() { Some(path) } else { path.parent() };
+    place.filter(|place| !place.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn hint_for(striping: &Striping, path: &Path) -> Result<LayoutHint> {
+    // That it is on no mount of ours is said when it is asked.
+    let mounts = if striping.may_name_fsname() { chosen_mounts(Some(place_of(path))).ok() } else { None };
+    let mounted = mounts.iter().flatten().next();
+    striping.hint(mounted.map_or("", |mounted| fsname_of(&mounted.source)))
+}
+
 fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
     let set = |file: &File, request: Ask| {
         check_pools(file, path, hint)?;
@@ -610,8 +623,7 @@ fn check_pools(file: &File, path: &Path, hint: &LayoutHint) -> Result<()> {
         return Ok(());
     }
     let pools = pools_of(file, path)?;
-    let place = if path.exists() { Some(path) } else { path.parent() };
-    let place = place.filter(|place| !place.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let place = place_of(path);
     for name in asked {
         match pools.iter().find(|pool| pool.name == *name) {
             None => bail!("there is no pool {name}; see `lfs pool_list {}`", served::quoted_path(place)),
@@ -753,7 +765,7 @@ fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
         let mut targets = states_of(&root, &mounted.path)?;
         let fsname = fsname_of(&mounted.source);
         if let Some(pool) = show.pool {
-            let name = pool.strip_prefix(fsname).and_then(|rest| rest.strip_prefix('.')).unwrap_or(pool);
+            let name = stripes::bare_pool(pool, fsname);
             let pools = pools_of(&root, &mounted.path)?;
             let pool = pools.iter().find(|pool| pool.name.as_str() == name);
             let pool = pool.with_context(|| {

@@ -11,6 +11,9 @@ use std::io::{self, Write};
 use std::str::FromStr;
 use wire::{MgsRequest, PoolChange};
 
+/// What `lfs setstripe -p` takes for no pool.
+pub const NO_POOL: &str = "none";
+
 /// `F.POOL`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -42,6 +45,9 @@ pub struct Members {
 /// # Errors
 /// One line; nothing has changed then.
 pub fn create(place: &Place) -> Result<()> {
+    if place.pool.as_str() == NO_POOL {
+        bail!("no pool can be named '{NO_POOL}': `lfs setstripe -p {NO_POOL}` asks for none");
+    }
     act(place, PoolAction::New)?;
     println!("Pool {}.{} created", place.fsname, place.pool);
     Ok(())

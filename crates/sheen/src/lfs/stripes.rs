@@ -1,6 +1,7 @@
 //! The options of `lfs setstripe`. Those of a component stand between its -E and the next one: their order counts, which a
 //! derived parser does not keep.
 
+use crate::pools::NO_POOL;
 use anyhow::{Result, anyhow, bail};
 use base::{Extent, Layout, PoolName};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -128,13 +129,20 @@ impl Striping {
         self.words.is_empty()
     }
 
+    /// A pool may be named with its file system's name before it.
+    pub fn may_name_fsname(&self) -> bool {
+        self.words.iter().any(|(key, value)| *key == Key::Pool && value.contains('.'))
+    }
+
+    /// `fsname`: of the file system that it is for.
+    ///
     /// # Errors
     /// One line, for what makes no layout.
-    pub fn hint(&self) -> Result<LayoutHint> {
+    pub fn hint(&self, fsname: &str) -> Result<LayoutHint> {
         let first_end = self.words.iter().position(|(key, _)| *key == Key::End);
         let Some(first_end) = first_end else {
             let mut plain = ComponentHint::default();
-            set_all(&mut plain, &self.words)?;
+            set_all(&mut plain, &self.words, fsname)?;
             check(std::slice::from_ref(&plain))?;
             return Ok(LayoutHint::plain(plain));
         };
@@ -150,7 +158,7 @@ impl Striping {
             let before = components.last().cloned().unwrap_or_default();
             let mut component =
                 ComponentHint { end_bytes: parse_end(&end.1)?, first_ost: None, osts: Vec::new(), ..before };
-            set_all(&mut component, options)?;
+            set_all(&mut component, options, fsname)?;
             components.push(component);
         }
         check(&components)?;
@@ -158,7 +166,7 @@ impl Striping {
     }
 }
 
-fn set_all(component: &mut ComponentHint, words: &[(Key, String)]) -> Result<()> {
+fn set_all(component: &mut ComponentHint, words: &[(Key, String)], fsname: &str) -> Result<()> {
     for (at, (key, value)) in words.iter().enumerate() {
         if words.iter().take(at).any(|(earlier, _)| earlier == key) {
             bail!("-{} is given twice for one component", key.letter());
@@ -171,7 +179,7 @@ fn set_all(component: &mut ComponentHint, words: &[(Key, String)]) -> Result<()>
             }
             Key::Index => component.first_ost = parse_index(value)?,
             Key::Osts => component.osts = parse_osts(value)?,
-            Key::Pool => component.pool = parse_pool(value)?,
+            Key::Pool => component.pool = parse_pool(value, fsname)?,
             Key::Pattern => {}
         }
     }
@@ -310,13 +318,16 @@ fn parse_osts(text: &str) -> Result<Vec<u16>> {
 
 /// # Errors
 /// One line.
-fn parse_pool(text: &str) -> Result<Option<PoolName>> {
-    // Lustre takes the name with the file system's too.
-    let name = text.split_once('.').map_or(text, |(_, name)| name);
-    match name {
-        "" | "none" => Ok(None),
+fn parse_pool(text: &str, fsname: &str) -> Result<Option<PoolName>> {
+    match bare_pool(text, fsname) {
+        "" | NO_POOL => Ok(None),
         name => name.parse().map(Some).map_err(|error| anyhow!("'{text}' names no pool: {error}")),
     }
+}
+
+/// Lustre takes the name of a pool with the file system's too. Either may have dots.
+pub fn bare_pool<'a>(text: &'a str, fsname: &str) -> &'a str {
+    text.strip_prefix(fsname).and_then(|rest| rest.strip_prefix('.')).unwrap_or(text)
 }
 
 /// 0xffff is no index.

@@ -39,18 +39,20 @@ fn sizes_have_units_and_are_multiples_of_the_least_stripe() {
 
 #[test]
 fn all_osts_and_any_ost_have_numbers_of_their_own() {
-    let hint = Striping::of(&[(Key::Count, "-1"), (Key::Index, "-1")]).hint().unwrap().as_plain().unwrap();
+    let hint =
+        Striping::of(&[(Key::Count, "-1"), (Key::Index, "-1")]).hint("scratch").unwrap().as_plain().unwrap();
     assert_eq!((hint.stripe_count, hint.first_ost), (Some(u16::MAX), None));
-    assert!(Striping::of(&[(Key::Count, "-2")]).hint().is_err());
-    let count =
-        |text| Striping::of(&[(Key::Count, text)]).hint().map(|_| ()).map_err(|error| error.to_string());
+    assert!(Striping::of(&[(Key::Count, "-2")]).hint("scratch").is_err());
+    let count = |text| {
+        Striping::of(&[(Key::Count, text)]).hint("scratch").map(|_| ()).map_err(|error| error.to_string())
+    };
     assert_eq!(count("2000"), Ok(()));
     // No layout has them: the file would get fewer without a word.
     assert!(
         count("2001")
             .is_err_and(|line| line.contains("stripe count 2001") && line.contains("0 to 2000, or -1"))
     );
-    assert!(Striping::of(&[(Key::Index, "65534")]).hint().is_ok());
+    assert!(Striping::of(&[(Key::Index, "65534")]).hint("scratch").is_ok());
 }
 
 #[test]
@@ -73,7 +75,7 @@ fn options_are_of_the_component_whose_end_stands_before_them() {
         component(Some(64 << 20), 1 << 20, 2, None),
         component(None, 4 << 20, u16::MAX, None),
     ];
-    assert_eq!(striping.hint().unwrap(), LayoutHint { components });
+    assert_eq!(striping.hint("scratch").unwrap(), LayoutHint { components });
 }
 
 #[test]
@@ -105,20 +107,29 @@ fn options_that_make_no_layout_get_one_line() {
         (&[(Key::End, "64K"), (Key::Pattern, "raid1")], "use raid0 or mdt"),
     ];
     for (words, wanted) in cases {
-        let told = Striping::of(words).hint().unwrap_err().to_string();
+        let told = Striping::of(words).hint("scratch").unwrap_err().to_string();
         assert!(told.contains(wanted) && !told.contains('\n'), "{words:?}: {told}");
     }
 }
 
 #[test]
 fn osts_and_pools_are_named() {
-    let hint = |words: &[(Key, &str)]| Striping::of(words).hint().unwrap();
+    let hint = |words: &[(Key, &str)]| Striping::of(words).hint("scratch").unwrap();
     let plain = hint(&[(Key::Osts, "4,0-2"), (Key::Count, "4")]).as_plain().unwrap();
     assert_eq!(plain.osts, [4, 0, 1, 2]);
     let pool: Option<PoolName> = "flash".parse().ok();
     for name in ["flash", "scratch.flash"] {
         assert_eq!(hint(&[(Key::Pool, name)]).as_plain().unwrap().pool, pool);
     }
+    let named =
+        |text: &str| Striping::of(&[(Key::Pool, text)]).hint("scratch").map_err(|error| error.to_string());
+    let pool_of = |text: &str| named(text).unwrap().as_plain().unwrap().pool.map(|pool| pool.to_string());
+    // Names of pools have dots too.
+    assert_eq!(pool_of("ssd.v1").as_deref(), Some("ssd.v1"));
+    assert_eq!(pool_of("scratch.ssd.v1").as_deref(), Some("ssd.v1"));
+    assert_eq!(pool_of("other.flash").as_deref(), Some("other.flash"), "which is not there");
+    assert_eq!(pool_of("scratch.none"), None);
+    assert!(named("otherfs.flashpool").is_err_and(|said| said.contains("'otherfs.flashpool' names no pool")));
     // A component has the pool of the one before it, unless it says otherwise; OSTs are its own.
     let words = [
         (Key::End, "1M"),
@@ -136,7 +147,7 @@ fn osts_and_pools_are_named() {
 #[test]
 fn data_on_the_mdt_are_asked_for_and_shown() {
     let words = [(Key::End, "64K"), (Key::Pattern, "mdt"), (Key::End, "-1"), (Key::Count, "2")];
-    let hint = Striping::of(&words).hint().unwrap();
+    let hint = Striping::of(&words).hint("scratch").unwrap();
     let told: Vec<_> = hint.components.iter().map(|part| (part.end_bytes, part.osts.clone())).collect();
     assert_eq!(told, [(Some(64 << 10), vec![Layout::ON_MDT]), (None, vec![])]);
     let line = "      stripe_count:  0 stripe_size:   65536 pattern:       mdt stripe_offset: 0\n";
@@ -160,7 +171,7 @@ fn the_pool_of_a_layout_is_printed() {
     let words = [(Key::Pool, "flash"), (Key::Osts, "3,1")];
     let line = "stripe_count:  2 stripe_size:   1048576 pattern:       raid0 stripe_offset: 3 \
                 pool:          flash osts:          3,1\n";
-    assert_eq!(layout_text::of_directory(&Striping::of(&words).hint().unwrap()), line);
+    assert_eq!(layout_text::of_directory(&Striping::of(&words).hint("scratch").unwrap()), line);
 }
 
 #[test]
@@ -207,7 +218,8 @@ fn what_a_directory_keeps_is_printed() {
     let plain = LayoutHint::plain(ComponentHint { stripe_count: Some(u16::MAX), ..ComponentHint::default() });
     let line = "stripe_count:  -1 stripe_size:   1048576 pattern:       raid0 stripe_offset: -1\n";
     assert_eq!(layout_text::of_directory(&plain), line);
-    let ends = Striping::of(&[(Key::End, "1M"), (Key::End, "eof"), (Key::Count, "-1")]).hint().unwrap();
+    let ends =
+        Striping::of(&[(Key::End, "1M"), (Key::End, "eof"), (Key::Count, "-1")]).hint("scratch").unwrap();
     let text = layout_text::of_directory(&ends);
     assert!(text.contains("lcme_extent.e_end:   1048576\n      stripe_count:  1 "), "{text}");
     assert!(text.ends_with(line), "{text}");
@@ -344,5 +356,5 @@ fn only_directories_have_a_default_to_take_back() {
     assert!(check_deletable(&some, &directory).is_err());
     assert!(check_deletable(&nothing, &[dir.path().to_owned(), file]).is_err());
     // What it asks for then.
-    assert_eq!(nothing.hint().unwrap(), LayoutHint::plain(ComponentHint::default()));
+    assert_eq!(nothing.hint("scratch").unwrap(), LayoutHint::plain(ComponentHint::default()));
 }

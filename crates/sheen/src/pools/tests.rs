@@ -89,3 +89,10 @@ fn a_refused_change_is_told_in_words() {
         assert!(line.ends_with("; nothing was changed"), "there are no others: {line}");
     }
 }
+
+/// `lfs setstripe -p none` asks for no pool.
+#[test]
+fn a_pool_has_a_name_that_can_be_asked_for() {
+    let said = create(&"scratch.none".parse().unwrap()).unwrap_err().to_string();
+    assert!(said.contains("no pool can be named 'none'"), "{said}");
+}
