@@ -183,12 +183,12 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             if *delete {
                 check_deletable(striping, paths)?;
             }
-            paths.iter().zip(&hints).try_for_each(|(path, hint)| setstripe(path, hint))
+            each(paths.iter().zip(&hints), |(path, hint)| setstripe(path, hint))
         }
         LfsCommand::Mkdir(mkdir) => mkdir.run(),
         LfsCommand::Migrate(migrate) => migrate.run(),
         LfsCommand::Getdirstripe(getdirstripe) => getdirstripe.run(),
-        LfsCommand::Path2fid { paths } => paths.iter().try_for_each(|path| {
+        LfsCommand::Path2fid { paths } => each(paths, |path| {
             let fid = fid_of(path)?;
             if paths.len() == 1 {
                 println!("{fid}");
@@ -198,7 +198,7 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             Ok(())
         }),
         LfsCommand::Ladvise(ladvise) => ladvise.run(),
-        LfsCommand::Fid2path { mount, fids } => fids.iter().try_for_each(|fid| fid2path(mount, fid)),
+        LfsCommand::Fid2path { mount, fids } => each(fids, |fid| fid2path(mount, fid)),
     }
 }
 
@@ -346,6 +346,14 @@ impl Failures {
     fn end(self) -> Result<()> {
         self.last.map_or(Ok(()), Err)
     }
+}
+
+/// # Errors
+/// The last one, when all have had their turn; those before it are said.
+fn each<T>(of: impl IntoIterator<Item = T>, act: impl FnMut(T) -> Result<()>) -> Result<()> {
+    let mut failures = Failures::default();
+    of.into_iter().map(act).filter_map(Result::err).for_each(|error| failures.add(error));
+    failures.end()
 }
 
 /// The OST that is meant by `OST0004`, with the file system's name and `_UUID` as well, or `4`.
@@ -760,22 +768,24 @@ fn chosen_of(mounts: Vec<Mounted>, path: Option<&Path>) -> Result<Vec<Mounted>> 
 }
 
 fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
-    for mounted in chosen_mounts(path)? {
-        let root = open(&mounted.path)?;
-        let mut targets = states_of(&root, &mounted.path)?;
-        let fsname = fsname_of(&mounted.source);
-        if let Some(pool) = show.pool {
-            let name = stripes::bare_pool(pool, fsname);
-            let pools = pools_of(&root, &mounted.path)?;
-            let pool = pools.iter().find(|pool| pool.name.as_str() == name);
-            let pool = pool.with_context(|| {
-                format!("there is no pool {name}; see `lfs pool_list {}`", served::quoted_path(&mounted.path))
-            })?;
-            let members: Vec<String> = pool.osts.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
-            targets.retain(|target| members.contains(&target.name));
-        }
-        print!("{}", df_table(fsname, &mounted.path, &targets, show));
+    each(chosen_mounts(path)?, |mounted| df_of(&mounted, show))
+}
+
+fn df_of(mounted: &Mounted, show: &Show<'_>) -> Result<()> {
+    let root = open(&mounted.path)?;
+    let mut targets = states_of(&root, &mounted.path)?;
+    let fsname = fsname_of(&mounted.source);
+    if let Some(pool) = show.pool {
+        let name = stripes::bare_pool(pool, fsname);
+        let pools = pools_of(&root, &mounted.path)?;
+        let pool = pools.iter().find(|pool| pool.name.as_str() == name);
+        let pool = pool.with_context(|| {
+            format!("there is no pool {name}; see `lfs pool_list {}`", served::quoted_path(&mounted.path))
+        })?;
+        let members: Vec<String> = pool.osts.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
+        targets.retain(|target| members.contains(&target.name));
     }
+    print!("{}", df_table(fsname, &mounted.path, &targets, show));
     Ok(())
 }
 

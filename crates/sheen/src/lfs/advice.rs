@@ -1,6 +1,6 @@
 //! `lfs ladvise`: what programs say of data that they will use.
 
-use super::{ask, open, parse_bytes};
+use super::{ask, each, open, parse_bytes};
 use crate::ioctl::{Ask, Tell};
 use anyhow::{Context, Result, bail};
 use base::{Advice, Extent};
@@ -28,20 +28,19 @@ pub struct Ladvise {
 
 impl Ladvise {
     /// # Errors
-    /// Bad words, before anything is advised; or the first file that cannot be.
+    /// Bad words, before anything is advised; or the last file that cannot be.
     pub fn run(&self) -> Result<()> {
         let request = Ask::Advise { extent: self.extent()?, advice: self.advice()? };
-        for path in &self.paths {
+        each(&self.paths, |path| {
             let file = open(path)?;
             if !file.metadata().with_context(|| path.display().to_string())?.is_file() {
                 bail!("{} is no regular file; advice is about data", path.display());
             }
             match ask(&file, path, &request)? {
-                Tell::Done => {}
+                Tell::Done => Ok(()),
                 _ => bail!("{}: the mount's answer cannot be read", path.display()),
             }
-        }
-        Ok(())
+        })
     }
 
     fn advice(&self) -> Result<Advice> {

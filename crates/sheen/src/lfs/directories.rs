@@ -1,6 +1,6 @@
 //! `lfs mkdir`, `lfs setdirstripe`, `lfs getdirstripe`: on which MDTs directories are.
 
-use super::{ask, has_errno, open, parent_of, targets_of, umask, unexpected};
+use super::{ask, each, has_errno, open, parent_of, targets_of, umask, unexpected};
 use crate::ioctl::{Ask, Tell};
 use crate::say;
 use anyhow::{Context, Result, anyhow, bail};
@@ -44,11 +44,11 @@ impl Mkdir {
     /// One line: what cannot be, or what failed on which path.
     pub fn run(&self) -> Result<()> {
         if self.is_deleted {
-            return self.paths.iter().try_for_each(|path| set_default(path, None));
+            return each(&self.paths, |path| set_default(path, None));
         }
         let striping = self.striping()?;
         if self.is_default {
-            return self.paths.iter().try_for_each(|path| set_default(path, Some(&striping)));
+            return each(&self.paths, |path| set_default(path, Some(&striping)));
         }
         let mode = match &self.mode {
             Some(mode) => u32::from_str_radix(mode, 8).map_err(|_| anyhow!("'{mode}' is no octal mode"))?,
@@ -226,7 +226,7 @@ impl Getdirstripe {
     /// # Errors
     /// One line: what, and on which path.
     pub fn run(&self) -> Result<()> {
-        self.paths.iter().try_for_each(|path| self.print(path))
+        each(&self.paths, |path| self.print(path))
     }
 
     fn print(&self, path: &Path) -> Result<()> {

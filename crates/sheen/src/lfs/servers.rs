@@ -1,6 +1,6 @@
 //! `lfs osts` and `lfs mdts`: which targets a mount knows, as Lustre prints them.
 
-use super::{chosen_mounts, fsname_of, open, states_of};
+use super::{chosen_mounts, each, fsname_of, open, states_of};
 use crate::ioctl::TargetState;
 use anyhow::Result;
 use base::{TargetId, TargetKind};
@@ -10,11 +10,11 @@ use std::path::Path;
 /// # Errors
 /// The path is on no mount of ours, or there is no mount.
 pub fn list(path: Option<&Path>, kind: TargetKind) -> Result<()> {
-    for mounted in chosen_mounts(path)? {
+    each(chosen_mounts(path)?, |mounted| {
         let targets = states_of(&open(&mounted.path)?, &mounted.path)?;
         print!("{}", table(fsname_of(&mounted.source), &targets, kind));
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn table(fsname: &str, targets: &[TargetState], kind: TargetKind) -> String {

@@ -314,14 +314,26 @@ fn files_of_an_ost_are_those_with_it_in_any_component() {
 
 /// What is asked for behind it is shown all the same.
 #[test]
-fn getstripe_goes_on_behind_what_it_cannot_show() {
+fn what_fails_keeps_nothing_else_from_being_done() {
     use clap::Parser as _;
-    let words = ["sheen", "lfs", "getstripe", "-r", "/no/such/first", "/no/such/last"];
-    let crate::cli::Command::Lfs(lfs) = crate::cli::Cli::try_parse_from(words).unwrap().command else {
-        panic!("another command")
-    };
-    let error = format!("{:#}", run(&lfs).unwrap_err());
-    assert!(error.contains("/no/such/last"), "{error}");
+    let paths = ["/no/such/first/f", "/no/such/last/f"];
+    for words in [
+        &["getstripe", "-r", paths[0], paths[1]][..],
+        &["setstripe", "-c", "1", paths[0], paths[1]],
+        &["path2fid", paths[0], paths[1]],
+        &["getdirstripe", paths[0], paths[1]],
+        &["setdirstripe", "-d", paths[0], paths[1]],
+        &["setdirstripe", "-D", "-c", "1", paths[0], paths[1]],
+        &["ladvise", "-a", "willread", paths[0], paths[1]],
+        &["fid2path", "/", "first", "last"],
+    ] {
+        let words: Vec<&str> = ["sheen", "lfs"].iter().chain(words).copied().collect();
+        let crate::cli::Command::Lfs(lfs) = crate::cli::Cli::try_parse_from(&words).unwrap().command else {
+            panic!("another command")
+        };
+        let error = format!("{:#}", run(&lfs).unwrap_err());
+        assert!(error.contains("last") && !error.contains("first"), "{words:?}: {error}");
+    }
 }
 
 /// Wherever they are, nobody asks them.
