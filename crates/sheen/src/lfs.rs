@@ -222,6 +222,11 @@ fn open(path: &Path) -> Result<File> {
     opened.with_context(|| format!("cannot open {}", path.display()))
 }
 
+/// What is below belongs to another file system, or to another place in this one.
+fn is_mount_root(path: &Path) -> bool {
+    sys::known_of(path, false).is_ok_and(|known| known.is_mount_root)
+}
+
 /// Whoever opens a special file talks to its device or pipe, which may do something at once, and never to the mount.
 fn special(known: &Known) -> Option<&'static str> {
     match known.mode & libc::S_IFMT {
@@ -407,6 +412,11 @@ fn getstripe(path: &Path, only: &Only, depth: Depth, failures: &mut Failures) ->
             }
         }
         if depth == Depth::Tree {
+            let (mounted, directories): (Vec<_>, Vec<_>) =
+                directories.into_iter().partition(|directory| is_mount_root(directory));
+            for path in mounted {
+                say::note(format_args!("{} is passed over: something else is mounted there", path.display()));
+            }
             waiting.extend(directories.into_iter().rev());
         }
     }

@@ -7,6 +7,7 @@ use super::directories::is_drained;
 use super::{ask, check_writable, has_errno, open, parent_of, targets_of, unexpected};
 use crate::cli;
 use crate::ioctl::{Ask, Tell};
+use crate::mount_table;
 use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, anyhow, bail};
 use base::{Fid, TargetId};
@@ -141,6 +142,15 @@ fn check_argument(path: &Path, mdt_index: u16) -> Result<()> {
     let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
     if !metadata.is_dir() {
         bail!("{} is no directory: name the one that it is in", path.display());
+    }
+    // The kernel takes mounts off a directory that has moved; and what is in them is of another place.
+    let real = fs::canonicalize(path).with_context(|| format!("cannot open {}", path.display()))?;
+    if let Some(point) = mount_table::mounted_below(&real) {
+        bail!(
+            "{} stays where it is, since something is mounted on {}: unmount that first, or name other directories",
+            path.display(),
+            point.display()
+        );
     }
     let file = open(path)?;
     check_writable(&file, path)?;

@@ -62,6 +62,7 @@ static CASES: &[Case] = &[
     Case { name: "files_by_handle", seconds: 120, run: handles::by_handle },
     Case { name: "paths_of_fids", seconds: 120, run: namespace::paths_of_fids },
     Case { name: "asking_is_no_access", seconds: 60, run: namespace::asking },
+    Case { name: "lfs_stays_on_its_mount", seconds: 120, run: namespace::mounts_within },
     Case { name: "striped_directories", seconds: 120, run: striped::run },
     Case { name: "striped_by_default", seconds: 60, run: striped::defaults },
     Case { name: "placed_by_space", seconds: 60, run: striped::placed_by_space },

@@ -3,6 +3,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 
@@ -284,7 +285,7 @@ pub fn paths_of_fids(context: &Context) -> Result<()> {
         .collect();
     found.sort();
     expect_eq(found, expected, "names of the file")?;
-    let mut command = std::process::Command::new(&context.options.sheen);
+    let mut command = Command::new(&context.options.sheen);
     command.args(["lfs", "fid2path", &mount, fid.trim()]);
     let output = sys::as_user(65534, 65534, &[], || command.output())??;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -333,6 +334,44 @@ pub fn asking(context: &Context) -> Result<()> {
         expect(said.contains(what), &said)?;
     }
     Ok(())
+}
+
+/// What is mounted in a tree is not of the tree, which stays with it.
+pub fn mounts_within(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let [tree, outside] = ["tree", "outside"].map(|name| context.a.join(name));
+    for dir in [&tree, &outside] {
+        context.mkdir_on(0, dir)?;
+        write(&dir.join("file"), b"")?;
+    }
+    let point = tree.join("point");
+    fs::create_dir(&point)?;
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mdt_of = |path: &Path| -> Result<String> {
+        Ok(context.lfs(&["getdirstripe", "-i", &text(path)])?.trim().to_owned())
+    };
+    let fid_of = |path: &Path| context.lfs(&["path2fid", &text(path)]);
+    let fid = fid_of(&outside.join("file"))?;
+    let bound = Command::new("mount").arg("--bind").args([&outside, &point]).status()?;
+    expect(bound.success(), "a bind mount")?;
+    let look = || -> Result<()> {
+        let listed = context.lfs(&["getstripe", "-r", &text(&tree)])?;
+        expect(listed.contains("tree/file") && !listed.contains("point/file"), &listed)?;
+        for words in [&["migrate", "-m", "1"][..], &["migrate", "-d", "-m", "1"]] {
+            let said = context.lfs(&[words, &[&text(&tree)]].concat()).err().map(|error| error.to_string());
+            let said = said.unwrap_or_default();
+            expect(said.contains("something is mounted on") && said.contains("tree/point"), &said)?;
+        }
+        expect_eq(mdt_of(&tree)?.as_str(), "0", "the tree has not moved")?;
+        expect_eq(fid_of(&outside.join("file"))?, fid.clone(), "nor has what is mounted in it")?;
+        expect(point.join("file").exists(), "it is mounted still")
+    };
+    let looked = look();
+    let unbound = Command::new("umount").arg(&point).status()?;
+    looked?;
+    expect(unbound.success(), "the end of the bind mount")?;
+    context.lfs(&["migrate", "-m", "1", &text(&tree)])?;
+    expect_eq(mdt_of(&point)?.as_str(), "1", "the tree moves when nothing is mounted in it")
 }
 
 /// FIFOs and sockets work between processes of one mount.
