@@ -4,7 +4,7 @@
 //! already is passed over: who was interrupted begins again.
 
 use super::directories::is_drained;
-use super::{ask, check_writable, has_errno, open, parent_of, targets_of, unexpected};
+use super::{ask, check_writable, has_errno, is_mount_root, open, parent_of, targets_of, unexpected};
 use crate::cli;
 use crate::ioctl::{Ask, Tell};
 use crate::mount_table;
@@ -192,6 +192,23 @@ impl Work {
             Ok(root) => vec![root],
             Err(error) => return self.fail(&error),
         };
+        if let [root] = &todo[..]
+            && is_mount_root(root)
+        {
+            // Its name is in a directory of another mount.
+            let stays = anyhow!(
+                "{} stays where it is: it is mounted here, and moves by its name elsewhere",
+                root.display()
+            );
+            if is_itself {
+                return self.fail(&stays);
+            }
+            self.say(|| eprintln!("lfs migrate: {stays}"));
+            todo = match self.list(root) {
+                Ok(below) => below,
+                Err(error) => return self.fail(&error),
+            };
+        }
         while let Some(path) = todo.pop() {
             self.one(&path, Kind::Directory);
             if is_itself {

@@ -336,7 +336,8 @@ pub fn asking(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// What is mounted in a tree is not of the tree, which stays with it.
+/// What is mounted in a tree is not of the tree, which stays with it; what is in a mounted directory moves, and it
+/// does not itself.
 pub fn mounts_within(context: &Context) -> Result<()> {
     context.skip_if_local()?;
     let [tree, outside] = ["tree", "outside"].map(|name| context.a.join(name));
@@ -344,6 +345,7 @@ pub fn mounts_within(context: &Context) -> Result<()> {
         context.mkdir_on(0, dir)?;
         write(&dir.join("file"), b"")?;
     }
+    context.mkdir_on(0, &outside.join("sub"))?;
     let point = tree.join("point");
     fs::create_dir(&point)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -364,7 +366,16 @@ pub fn mounts_within(context: &Context) -> Result<()> {
         }
         expect_eq(mdt_of(&tree)?.as_str(), "0", "the tree has not moved")?;
         expect_eq(fid_of(&outside.join("file"))?, fid.clone(), "nor has what is mounted in it")?;
-        expect(point.join("file").exists(), "it is mounted still")
+        expect(point.join("file").exists(), "it is mounted still")?;
+        let itself = context.lfs(&["migrate", "-d", "-m", "1", &text(&point)]);
+        expect(
+            itself.is_err_and(|error| error.to_string().contains("it is mounted here")),
+            "a mounted directory itself",
+        )?;
+        context.lfs(&["migrate", "-m", "1", &text(&point)])?;
+        expect_eq(mdt_of(&outside)?.as_str(), "0", "a mounted directory stays")?;
+        expect_eq(mdt_of(&outside.join("sub"))?.as_str(), "1", "what is in it moves")?;
+        expect(fid_of(&outside.join("file"))? != fid, "files too")
     };
     let looked = look();
     let unbound = Command::new("umount").arg(&point).status()?;
