@@ -551,7 +551,11 @@ fn hint_for(striping: &Striping, path: &Path) -> Result<LayoutHint> {
 fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
     let set = |file: &File, request: Ask| {
         check_pools(file, path, hint)?;
-        let why = |error| explain_refusal(error, hint, || targets_of(file, path));
+        let is_new = matches!(request, Ask::CreateStriped { .. });
+        let why = |error| {
+            let hint = if is_new { with_pool_of(file, path, hint) } else { hint.clone() };
+            explain_refusal(error, &hint, || targets_of(file, path))
+        };
         ask(file, path, &request).map(drop).map_err(why)
     };
     if path.exists() {
@@ -576,11 +580,22 @@ fn explain_refusal(
     }
     let is_ost = |ost: &&u16| **ost != Layout::ON_MDT;
     let of_component = |component: &ComponentHint| -> Vec<u16> {
-        component.osts.iter().filter(is_ost).chain(&component.first_ost).copied().collect()
+        let mut osts: Vec<u16> = component.osts.iter().filter(is_ost).copied().collect();
+        // With -o it is the first of them.
+        osts.extend(component.first_ost.filter(|_| osts.is_empty()));
+        osts
     };
     let asked: Vec<u16> = hint.components.iter().flat_map(of_component).collect();
+    let with_pool =
+        hint.components.iter().filter_map(|component| Some((component.pool.as_ref()?, component)));
     if asked.is_empty() {
-        return error;
+        let mut pools: Vec<&str> = with_pool.map(|(pool, _)| pool.as_str()).collect();
+        pools.dedup();
+        return match &pools[..] {
+            [] => error,
+            [pool] => anyhow!("pool {pool} takes no new files: {ALL_CLOSED}"),
+            pools => anyhow!("one of the pools {} takes no new files: {ALL_CLOSED}", pools.join(", ")),
+        };
     }
     let Ok(known) = targets() else { return error };
     let is_known = |ost: &&u16| known.contains(&TargetId::ost(**ost).to_string());
@@ -590,22 +605,33 @@ fn explain_refusal(
         [missing] => return anyhow!("there is no OST {missing}; see `lfs df`"),
         missing => return anyhow!("there are no OSTs {}; see `lfs df`", missing.join(",")),
     }
-    let first = hint.components.iter().find(|component| component.first_ost.is_some());
-    if let Some((pool, index)) = first.and_then(|first| first.pool.as_ref().zip(first.first_ost)) {
+    let of_pool = with_pool.map(|(pool, component)| (pool, of_component(component)));
+    if let Some((pool, osts)) = of_pool.into_iter().find(|(_, osts)| !osts.is_empty()) {
         return anyhow!(
             "{} is not in pool {pool}, or drained (obdfilter.*.no_create=1); see `lfs pool_list`",
-            TargetId::ost(index)
+            one_of(&osts)
         );
     }
-    match &asked[..] {
-        [only] => {
-            anyhow!("{} takes no new files: it is drained (obdfilter.*.no_create=1)", TargetId::ost(*only))
-        }
-        _ => {
-            let names: Vec<String> = asked.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
-            anyhow!("one of {} takes no new files: it is drained (obdfilter.*.no_create=1)", names.join(", "))
-        }
+    anyhow!("{} takes no new files: it is drained (obdfilter.*.no_create=1)", one_of(&asked))
+}
+
+const ALL_CLOSED: &str = "its OSTs are drained (obdfilter.*.no_create=1) or switched off; see `lfs df -p`";
+
+fn one_of(osts: &[u16]) -> String {
+    let names: Vec<String> = osts.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
+    if let [only] = &names[..] { only.clone() } else { format!("one of {}", names.join(", ")) }
+}
+
+/// What a new file was asked for, with the pool that it has from its directory: that is known to the MDT alone.
+fn with_pool_of(directory: &File, path: &Path, hint: &LayoutHint) -> LayoutHint {
+    let Some(mut plain) = hint.as_plain().filter(|plain| plain.pool.is_none() && plain.osts.is_empty())
+    else {
+        return hint.clone();
+    };
+    if let Ok(Tell::DefaultStripe { layout, .. }) = ask(directory, path, &Ask::Getstripe) {
+        plain.pool = layout.as_plain().and_then(|default| default.pool);
     }
+    LayoutHint::plain(plain)
 }
 
 /// A list that may not fit into one answer. `ask_from` asks for it without so many of the first ones, which a mount of an older version does not

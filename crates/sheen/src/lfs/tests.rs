@@ -284,6 +284,8 @@ fn an_ost_that_is_refused_is_missing_or_drained() {
     assert_eq!(said(&[], Some(7), None), "there is no OST 7; see `lfs df`");
     assert_eq!(said(&[0, 7, 8], None, None), "there are no OSTs 7,8; see `lfs df`");
     assert!(said(&[], Some(1), Some("fast")).starts_with("OST0001 is not in pool fast, or drained"));
+    assert!(said(&[0, 1], None, Some("fast")).starts_with("one of OST0000, OST0001 is not in pool fast"));
+    assert!(said(&[], None, Some("fast")).starts_with("pool fast takes no new files: its OSTs are drained"));
     assert!(said(&[], None, None).contains("Invalid argument"));
 }
 

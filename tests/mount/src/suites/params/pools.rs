@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::case::{Context, expect, expect_bytes, expect_eq, write};
+use crate::case::{Context, expect, expect_bytes, expect_eq, wait_until, write};
 use crate::cluster::{Cluster, Shape};
 use crate::sys;
 
@@ -64,7 +65,7 @@ pub fn run(context: &Context) -> Result<()> {
     cluster.sheen(&["lfs", "setstripe", "-o", "3,0", &one.to_string_lossy()])?;
     expect_eq(osts_of(&cluster, &one)?, BTreeSet::from([0, 3]), "the OSTs that were named")?;
     let new = mount.join("new").to_string_lossy().into_owned();
-    let refused: [&[&str]; 10] = [
+    let refused: [&[&str]; 11] = [
         &["lctl", "pool_new", &pool],
         &["lctl", "pool_new", "flash"],
         &["lctl", "pool_add", &pool, "OST0001"],
@@ -73,6 +74,7 @@ pub fn run(context: &Context) -> Result<()> {
         &["lctl", "pool_destroy", &pool],
         &["lfs", "setstripe", "-p", "disk", &new],
         &["lfs", "setstripe", "-p", "flash", "-i", "0", &new],
+        &["lfs", "setstripe", "-p", "flash", "-o", "1,0", &new],
         &["lfs", "setstripe", "-o", "1,9", &new],
         &["lfs", "setstripe", "-o", "1,1", &new],
     ];
@@ -82,6 +84,7 @@ pub fn run(context: &Context) -> Result<()> {
     }
     expect(!Path::new(&new).exists(), "what was refused makes no file")?;
     expect_eq(&lctl(&["pool_list", &pool])?, &listed, "the pool after what was refused")?;
+    drained(&cluster, &directory)?;
     lctl(&["pool_remove", &pool, "OST0001", "OST0002"])?;
     lctl(&["pool_destroy", &pool])?;
     // The directory names a pool that is gone: files go anywhere.
@@ -91,4 +94,52 @@ pub fn run(context: &Context) -> Result<()> {
     expect_eq(pool_of(&cluster, &file)?.as_str(), "", "its pool")?;
     drop(cluster.new_complaints());
     cluster.down().map(drop)
+}
+
+/// What is said when all of a pool are drained, and of OSTs that are not in the pool of a directory; who names none
+/// has his files elsewhere.
+fn drained(cluster: &Cluster, of_pool: &Path) -> Result<()> {
+    let mount = cluster.mount.clone();
+    let setstripe = |words: &[&str], path: &Path| {
+        cluster.sheen(&[&["lfs", "setstripe"], words, &[&*path.to_string_lossy()]].concat())
+    };
+    let is_told = |words: &[&str], path: &Path, wanted: &str| {
+        let said = setstripe(words, path).err().map(|error| error.to_string()).unwrap_or_default();
+        expect(said.contains(wanted) && !path.is_file(), &format!("{words:?}: {said}"))
+    };
+    is_told(&["-i", "3"], &of_pool.join("f"), "OST0003 is not in pool flash")?;
+    is_told(&["-p", "flash", "-o", "3"], &mount.join("f"), "OST0003 is not in pool flash")?;
+    let [first, list] = [("-i", "first"), ("-o", "list")].map(|(option, name)| (option, mount.join(name)));
+    for (option, directory) in [&first, &list] {
+        fs::create_dir(directory)?;
+        is_told(&[option, "9"], directory, "there is no OST 9")?;
+        setstripe(&[option, "1"], directory)?;
+        write(&directory.join("before"), b"x")?;
+        expect_eq(
+            osts_of(cluster, &directory.join("before"))?,
+            BTreeSet::from([1]),
+            "the OST of the default",
+        )?;
+    }
+    let drain = |value: u8, open_count: &str| -> Result<()> {
+        for ost in ["OST0001", "OST0002"] {
+            cluster.sheen(&["lctl", "set_param", &format!("obdfilter.*{ost}.no_create={value}")])?;
+        }
+        wait_until(Duration::from_secs(60), "the MDT knows", || {
+            Ok(cluster.sheen(&["lctl", "get_param", "-n", "lod.*.numobd"])?.trim() == open_count)
+        })
+    };
+    drain(1, "2")?;
+    is_told(&["-p", "flash"], &mount.join("f"), "pool flash takes no new files")?;
+    for (option, directory) in [&first, &list] {
+        write(&directory.join("after"), b"x")?;
+        let osts = osts_of(cluster, &directory.join("after"))?;
+        expect(osts.is_disjoint(&BTreeSet::from([1, 2])) && osts.len() == 1, &format!("{option}: {osts:?}"))?;
+    }
+    drain(0, "4")?;
+    for (_, directory) in [&first, &list] {
+        write(&directory.join("again"), b"x")?;
+        expect_eq(osts_of(cluster, &directory.join("again"))?, BTreeSet::from([1]), "the OST is open again")?;
+    }
+    Ok(())
 }
