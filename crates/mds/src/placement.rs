@@ -176,6 +176,37 @@ impl Placement {
         }
     }
 
+    /// A default of a directory, with what new files get of what it leaves open.
+    pub fn spelled_out(&self, hint: LayoutHint) -> LayoutHint {
+        let with_defaults = |component: ComponentHint| {
+            let end_bytes = component.end_bytes.unwrap_or(Extent::EOF);
+            let stripe_size_bytes = self.stripe_size_of(component.stripe_size_bytes, end_bytes);
+            let stripe_count = self.stripe_count_of(component.stripe_count);
+            ComponentHint {
+                stripe_size_bytes: Some(stripe_size_bytes),
+                // Where OSTs are named they are as many as they are.
+                stripe_count: if component.osts.is_empty() {
+                    Some(stripe_count)
+                } else {
+                    component.stripe_count
+                },
+                ..component
+            }
+        };
+        let whole = vec![ComponentHint::default()];
+        let components = if hint.components.is_empty() { whole } else { hint.components };
+        LayoutHint { components: components.into_iter().map(with_defaults).collect() }
+    }
+
+    fn stripe_size_of(&self, asked: Option<u32>, end_bytes: u64) -> u32 {
+        let asked = asked.filter(|size| *size > 0);
+        asked.unwrap_or_else(|| default_stripe_size(self.stripe_size_bytes, end_bytes))
+    }
+
+    fn stripe_count_of(&self, asked: Option<u16>) -> u16 {
+        asked.filter(|count| *count > 0).unwrap_or(self.stripe_count)
+    }
+
     /// `u16::MAX` for all OSTs.
     pub fn stripe_count(&self) -> u16 {
         self.stripe_count
@@ -242,10 +273,8 @@ impl Placement {
 
     fn component(&mut self, id: u32, hint: &ComponentHint, count_max: usize) -> Result<Component, Status> {
         let end_bytes = hint.end_bytes.unwrap_or(Extent::EOF);
-        let stripe_size_bytes = hint
-            .stripe_size_bytes
-            .filter(|size| *size > 0)
-            .unwrap_or_else(|| default_stripe_size(self.stripe_size_bytes, end_bytes));
+        let stripe_size_bytes = self.stripe_size_of(hint.stripe_size_bytes, end_bytes);
+        let asked_count = self.stripe_count_of(hint.stripe_count);
         if !hint.osts.is_empty() {
             let (osts, pool) = (hint.osts.clone(), hint.pool.clone());
             let is_fit = osts.len() <= count_max;
@@ -259,7 +288,7 @@ impl Placement {
             Some((name, group)) => (Some(name.clone()), group),
             None => (None, &mut self.everywhere),
         };
-        let stripe_count = match hint.stripe_count.filter(|count| *count > 0).unwrap_or(self.stripe_count) {
+        let stripe_count = match asked_count {
             ALL_OSTS => group.osts.len(),
             count => usize::from(count).min(group.osts.len()),
         };

@@ -299,7 +299,7 @@ pub enum MdtRequest {
     Reopen { fid: Fid, open: OpenArgs } = 25,
     /// After a restart of the MDT: advisory locks that the client still holds.
     ReplayFlocks { fid: Fid, locks: Vec<FileLock> } = 26,
-    /// What a directory keeps for its new files. -> DefaultLayout
+    /// What new files of a directory get. -> DefaultLayout
     GetDefaultLayout { fid: Fid } = 27,
     /// A directory in several stripes. `stripes`: replay, those that were made. -> Striped; Entry where one MDT is all there is.
     MakeStriped { create: CreateRequest, striping: DirStriping, stripes: Vec<Fid> } = 28,

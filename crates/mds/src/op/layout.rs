@@ -41,8 +41,11 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
     Ok(entry_reply(cx.entry(&inode)))
 }
 
+/// What new files get, whether it was said of this directory or for the whole file system.
+///
 /// # Errors
 /// `NotDirectory`
 pub fn default_of(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
-    Ok(MdtReply::DefaultLayout(cx.directory(fid)?.default_layout.unwrap_or_default()))
+    let said = cx.directory(fid)?.default_layout.unwrap_or_default();
+    Ok(MdtReply::DefaultLayout(cx.placement.spelled_out(said)))
 }

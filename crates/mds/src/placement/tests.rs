@@ -208,6 +208,24 @@ fn files_of_a_directory_whose_osts_are_gone_go_elsewhere() {
 }
 
 #[test]
+fn a_default_is_told_with_what_it_leaves_to_the_file_system() {
+    let mut placement = over(4);
+    placement.set_stripe_count(ALL_OSTS);
+    placement.set_stripe_size(128 << 10);
+    let told = |hint: LayoutHint| -> Vec<_> {
+        let told = placement.spelled_out(hint).components;
+        told.into_iter().map(|part| (part.stripe_count, part.stripe_size_bytes, part.osts)).collect()
+    };
+    assert_eq!(told(LayoutHint::default()), [(Some(ALL_OSTS), Some(128 << 10), vec![])]);
+    assert_eq!(told(LayoutHint::plain(rest(2))), [(Some(2), Some(128 << 10), vec![])]);
+    assert_eq!(told(LayoutHint::plain(on(&[3, 1]))), [(None, Some(128 << 10), vec![3, 1])]);
+    let on_mdt = ComponentHint { end_bytes: Some(64 * K), ..on(&[Layout::ON_MDT]) };
+    let parts = told(LayoutHint { components: vec![on_mdt, ComponentHint::default()] });
+    assert_eq!(parts[0], (None, Some(64 << 10), vec![Layout::ON_MDT]), "it ends with a whole stripe unit");
+    assert_eq!(parts[1], (Some(ALL_OSTS), Some(128 << 10), vec![]));
+}
+
+#[test]
 fn what_names_osts_that_are_not_there_is_no_default() {
     let placement = with_pools(3, &[("flash", &[1, 2]), ("empty", &[])]);
     let is_taken = |hint: ComponentHint| placement.check_osts(&LayoutHint::plain(hint)).is_ok();

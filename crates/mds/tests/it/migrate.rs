@@ -54,7 +54,11 @@ fn a_directory_moves_with_all_that_it_has() {
             inside.push((format!("f{mdt}"), file));
         }
         let layout = LayoutHint {
-            components: vec![ComponentHint { stripe_count: Some(1), ..ComponentHint::default() }],
+            components: vec![ComponentHint {
+                stripe_count: Some(3),
+                stripe_size_bytes: Some(1 << 17),
+                ..ComponentHint::default()
+            }],
         };
         let set_layout = MdtRequest::SetLayout { fid: dir, layout: layout.clone(), creds: ROOT };
         world.ask(0, from, set_layout).unwrap();

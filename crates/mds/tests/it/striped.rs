@@ -255,7 +255,9 @@ fn its_stripes_follow_it() {
         assert_eq!((attr.permissions, attr.uid, attr.gid, attr.mtime), (0o2750, 5, 6, time));
     }
     assert!(world.getattr(0, stripes[1]).unwrap().version > before.version);
-    let layout = LayoutHint::plain(ComponentHint { stripe_count: Some(1), ..Default::default() });
+    let stripes_of_file =
+        ComponentHint { stripe_count: Some(3), stripe_size_bytes: Some(1 << 17), ..ComponentHint::default() };
+    let layout = LayoutHint::plain(stripes_of_file);
     let request = MdtRequest::SetLayout { fid: stripes[0], layout: layout.clone(), creds: ROOT };
     world.ask(0, 2, request).unwrap();
     for stripe in &stripes {

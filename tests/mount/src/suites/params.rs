@@ -402,7 +402,11 @@ fn stripes(context: &Context) -> Result<()> {
     write(&file, b"")?;
     let path = file.to_string_lossy().into_owned();
     expect_eq(cluster.sheen(&["lfs", "getstripe", "-c", &path])?.trim(), "2", "stripes of a new file")?;
-    expect_eq(cluster.sheen(&["lfs", "getstripe", "-S", &path])?.trim(), "131072", "their size")
+    expect_eq(cluster.sheen(&["lfs", "getstripe", "-S", &path])?.trim(), "131072", "their size")?;
+    let mount = cluster.mount.to_string_lossy().into_owned();
+    let default = |letter| cluster.sheen(&["lfs", "getstripe", "-d", letter, &mount]);
+    expect_eq(default("-c")?.trim(), "-1", "stripes of new files in a directory that says nothing")?;
+    expect_eq(default("-S")?.trim(), "131072", "their size")
 }
 
 /// Enough for the client to hear of it with one of them.
