@@ -52,12 +52,18 @@ impl State {
     pub(crate) fn send_notify(&mut self, notify: Notify) -> NotifyId {
         self.last_notify += 1;
         let id = NotifyId(self.last_notify);
-        if let Notify::InvalInode { node, .. } | Notify::Store { node, .. } = notify {
-            self.telling.insert(id, node);
-        }
-        // What is pushed makes no version: it lies within the size.
-        if let Notify::InvalInode { node, .. } = notify {
-            self.note_size_version(node);
+        let all = match &notify {
+            Notify::Several(notices) => notices.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for notice in all {
+            if let Notify::InvalInode { node, .. } | Notify::Store { node, .. } = notice {
+                self.telling.insert(id, *node);
+            }
+            // What is pushed makes no version: it lies within the size.
+            if let Notify::InvalInode { node, .. } = notice {
+                self.note_size_version(*node);
+            }
         }
         self.out.push(Output::Notify(id, notify));
         id
@@ -65,7 +71,7 @@ impl State {
 
     /// The kernel has been told.
     pub(crate) fn note_told(&mut self, id: NotifyId) {
-        if let Some(node) = self.telling.remove(id) {
+        for node in self.telling.remove(id) {
             self.note_version(node);
             if !self.pushes.is_one(id) {
                 self.note_size_version(node);

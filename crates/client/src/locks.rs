@@ -3,7 +3,7 @@
 //! A lock goes back only when the kernel does not answer from it any more (hazards 3.1 to 3.4). Every revocation is a
 //! task of its own; nothing that serves a call waits for one, but an open for writing that has read locks given back.
 
-use crate::cache::{ANSWER_LIFE, may_kernel_believe};
+use crate::cache::{ANSWER_LIFE, ATTR_BITS, may_kernel_believe};
 use crate::children_locks::ChildrenLock;
 use crate::closes::close_waiting;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
@@ -36,7 +36,7 @@ const HELD_PATIENCE: Duration = Duration::from_millis(1);
 /// The kernel is told to believe the name of a directory only when so long no lock on it has gone back: so it has to be dropped seldom. What others do
 /// regularly has other periods, most likely.
 const NAME_QUIET: Duration = Duration::from_secs(37);
-/// Children of a directory that the kernel is told to forget side by side.
+/// Children of a directory that the kernel is told to forget together.
 const CHILDREN_AT_ONCE: usize = 64;
 
 /// A lock on its way back.
@@ -441,27 +441,55 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId, is_asked: bool) {
         let fids: Vec<Fid> = fids.into_iter().filter(|fid| !state.has_bits(*fid, bits::SELF)).collect();
         (told, fids)
     });
-    let mut forgotten = Forgotten::One;
+    let forgotten = forget_names(ctx, parent, &names).await;
+    forget_children(ctx, parent, &fids, forgotten).await;
+}
+
+/// The kernel forgets names of one directory. `None`: there are none.
+async fn forget_names(ctx: &Ctx, parent: Fid, names: &[ToldName]) -> Option<Forgotten> {
+    let mut forgotten = None;
     for some in names.chunks(CHILDREN_AT_ONCE) {
-        if forgotten == Forgotten::All {
-            // They would run out of patience too.
-            some.iter().for_each(|(name, _)| forget_later(ctx, parent, name.clone()));
-            continue;
-        }
-        let of_name =
-            |(name, may_keep): &(Vec<u8>, bool)| invalidate_name(ctx, parent, name.clone(), *may_keep);
-        if join_all(some.iter().map(of_name).collect()).await.contains(&Forgotten::All) {
-            forgotten = Forgotten::All;
+        match forgotten {
+            // They would run out of patience too, or are not believed any more either.
+            Some(Forgotten::All | Forgotten::Held) => forget_later(ctx, parent, some),
+            Some(Forgotten::One) | None => forgotten = Some(invalidate_names(ctx, parent, some).await),
         }
     }
+    forgotten
+}
+
+/// The kernel forgets inodes that were listed in a directory, of whose names it has forgotten those that it was told with them (`None`: of none).
+async fn forget_children(ctx: &Ctx, parent: Fid, fids: &[Fid], mut forgotten: Option<Forgotten>) {
     for some in fids.chunks(CHILDREN_AT_ONCE) {
-        join_all(some.iter().map(|fid| forget_inode(ctx, *fid, forgotten)).collect()).await;
+        let Children { attrs, name, others } = ctx.with(|state| state.forget_told_in(parent, some));
+        if !matches!(forgotten, Some(Forgotten::One | Forgotten::All))
+            && let Some(name) = name
+        {
+            // Nothing has waited for the directory yet, and so for a reply that just introduces one of them.
+            forgotten = Some(invalidate_name(ctx, parent, name, false).await);
+        }
+        if !attrs.is_empty() {
+            ctx.notify(Notify::several(attrs.into_iter().map(forget_attr).collect())).await;
+        }
+        let forgotten = forgotten.unwrap_or(Forgotten::One);
+        join_all(others.into_iter().map(|(fid, told)| forget_inode(ctx, fid, told, forgotten)).collect())
+            .await;
     }
+}
+
+/// What the kernel was told of children of a directory under the lock on all of them.
+#[derive(Default)]
+struct Children {
+    /// Nodes of which it believes the attributes, and no name any more.
+    attrs: Vec<u64>,
+    /// A name of one of these.
+    name: Option<Vec<u8>>,
+    others: Vec<(Fid, Told)>,
 }
 
 impl State {
     /// Names that were true under a children's lock only; returns those that the kernel may answer from, and whether it may keep them.
-    fn forget_listed_names(&mut self, parent: Fid, lock: LockId, is_asked: bool) -> Vec<(Vec<u8>, bool)> {
+    fn forget_listed_names(&mut self, parent: Fid, lock: LockId, is_asked: bool) -> Vec<ToldName> {
         let mut told = Vec::new();
         for name in self.names.take_listed(parent, lock) {
             if self.has_name_lock(parent, &name.name) {
@@ -469,7 +497,7 @@ impl State {
             }
             self.names.remove(parent, &name.name);
             if let Some(may_keep) = self.expire_name(&name, is_asked) {
-                told.push((name.name.to_vec(), may_keep));
+                told.push(ToldName { name: name.name.to_vec(), may_keep });
             }
         }
         told
@@ -500,17 +528,32 @@ impl State {
     }
 }
 
-/// What the kernel has forgotten of names.
+/// A name that the kernel may answer from.
+struct ToldName {
+    name: Vec<u8>,
+    /// It may stay there, to be looked up before it is believed again.
+    may_keep: bool,
+}
+
+/// How the kernel has forgotten names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Forgotten {
+    /// Each by itself, with the directory's lock.
     One,
-    /// No name that it has is believed any more.
+    /// With all others, as a call holds the directory.
+    Held,
+    /// With all others, as it kept the directory for too long.
     All,
 }
 
 /// The kernel forgets one name: by itself when no unanswered call can hold the directory's lock, with all others
 /// otherwise (hazard 3.1). Calls on the directory that are unanswered now will be answered without lifetimes.
 async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) -> Forgotten {
+    invalidate_names(ctx, parent, &[ToldName { name, may_keep }]).await
+}
+
+/// The same of several of one directory.
+async fn invalidate_names(ctx: &Ctx, parent: Fid, names: &[ToldName]) -> Forgotten {
     let (node, has_inc_epoch, is_held) = ctx.with(|state| {
         let node = state.nodes.whole_of(parent).inode_number();
         (node, state.options.has_inc_epoch, state.held.contains_key(&node))
@@ -521,14 +564,14 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) 
     }
     if is_held {
         ctx.notify(Notify::IncEpoch).await;
-        forget_later(ctx, parent, name);
-        return Forgotten::One;
+        forget_later(ctx, parent, names);
+        return Forgotten::Held;
     }
-    let notify = match may_keep {
-        true => Notify::ExpireEntry { parent: node, name },
-        false => Notify::InvalEntry { parent: node, name },
+    let of_name = |told: &ToldName| match told.may_keep {
+        true => Notify::ExpireEntry { parent: node, name: told.name.clone() },
+        false => Notify::InvalEntry { parent: node, name: told.name.clone() },
     };
-    let dropped = ctx.notify(notify);
+    let dropped = ctx.notify(Notify::several(names.iter().map(of_name).collect()));
     let patience = Box::pin(patience_with(ctx, node));
     let outcome = Race(dropped, patience).await;
     ctx.with(|state| state.forget_who_gave_up(node));
@@ -593,12 +636,42 @@ impl State {
         let believed = names.iter().filter(is_believed).cloned().collect();
         Some(Told { names, believed, is_other_believed, is_attr_believed, is_directory })
     }
+
+    /// The same of children of a directory. What the kernel believed of its names under the lock on all of them, it has forgotten; of what is left
+    /// here only a name that it still believes is to go.
+    fn forget_told_in(&mut self, parent: Fid, fids: &[Fid]) -> Children {
+        let mut children = Children::default();
+        for fid in fids {
+            // Looked up meanwhile, and told under a lock of its own, in a reply that may be on its way.
+            let is_told_since = self.is_covered(*fid, ATTR_BITS);
+            let Some(mut told) = self.forget_told(*fid) else { continue };
+            let mut name = None;
+            if !is_told_since {
+                let own = told.names.iter().rfind(|(of, _)| *of == parent);
+                name = own.map(|(_, name)| name.clone());
+                let believed = &told.believed;
+                told.names.retain(|known| known.0 != parent || believed.contains(known));
+            }
+            if !told.names.is_empty() || told.is_other_believed || told.is_directory {
+                children.others.push((*fid, told));
+            } else if told.is_attr_believed {
+                children.attrs.push(fid.inode_number());
+                children.name = children.name.or(name);
+            }
+        }
+        children
+    }
 }
 
-/// For an answer that introduces the name after the epoch has changed: when the directory is free.
-fn forget_later(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
+/// For an answer that introduces names after the epoch has changed: when the directory is free.
+fn forget_later(ctx: &Ctx, parent: Fid, names: &[ToldName]) {
     let parent = ctx.with(|state| state.nodes.whole_of(parent).inode_number());
-    drop(ctx.notify(Notify::InvalEntry { parent, name }));
+    let of_name = |told: &ToldName| Notify::InvalEntry { parent, name: told.name.clone() };
+    drop(ctx.notify(Notify::several(names.iter().map(of_name).collect())));
+}
+
+fn forget_attr(node: u64) -> Notify {
+    Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 }
 }
 
 /// The kernel forgets the attributes of an inode: its names first, which waits for a reply that just introduces it, then
@@ -611,14 +684,15 @@ fn forget_later(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
 /// Those of a file go also where it asks for the attributes anyway. The inode is left alone then: each notification about one makes
 /// what the kernel takes for its size uncertain (`kernel_size`), and a file that is written would never have a certain one.
 pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
-    forget_inode(ctx, fid, Forgotten::One).await;
+    let fid = ctx.with(|state| state.nodes.whole_of(fid));
+    if let Some(told) = ctx.with(|state| state.forget_told(fid)) {
+        forget_inode(ctx, fid, told, Forgotten::One).await;
+    }
 }
 
 /// The same, where names may have been forgotten already.
-async fn forget_inode(ctx: &Ctx, fid: Fid, forgotten: Forgotten) {
-    let fid = ctx.with(|state| state.nodes.whole_of(fid));
-    let Some(told) = ctx.with(|state| state.forget_told(fid)) else { return };
-    if told.is_other_believed && forgotten == Forgotten::One {
+async fn forget_inode(ctx: &Ctx, fid: Fid, told: Told, forgotten: Forgotten) {
+    if told.is_other_believed && forgotten != Forgotten::All {
         ctx.notify(Notify::IncEpoch).await;
     }
     if !told.is_attr_believed && !told.is_directory {
@@ -631,7 +705,7 @@ async fn forget_inode(ctx: &Ctx, fid: Fid, forgotten: Forgotten) {
     if !told.is_attr_believed && told.believed.is_empty() {
         return;
     }
-    let forget_attr = || Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
+    let forget_attr = || forget_attr(fid.inode_number());
     if forgotten == Forgotten::All {
         ctx.notify(forget_attr()).await;
         return;

@@ -70,6 +70,27 @@ pub enum Notify {
     Store { node: u64, offset_bytes: u64, data: Bytes, until: Time },
     /// Takes no lock: done at once, before anything that is queued.
     IncEpoch,
+    /// One after the other, by one thread: names of one directory, or attributes only of inodes. The result is that of all: `Ok`.
+    Several(Vec<Notify>),
+}
+
+impl Notify {
+    /// The directory whose lock it waits for in the kernel.
+    pub fn directory(&self) -> Option<u64> {
+        match self {
+            Notify::InvalEntry { parent, .. } | Notify::ExpireEntry { parent, .. } => Some(*parent),
+            Notify::InvalInode { .. } | Notify::Store { .. } | Notify::IncEpoch => None,
+            Notify::Several(notices) => notices.first()?.directory(),
+        }
+    }
+
+    /// One of these, or several that belong together.
+    pub(crate) fn several(mut notices: Vec<Notify>) -> Notify {
+        match notices.len() {
+            1 => notices.remove(0),
+            _ => Notify::Several(notices),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

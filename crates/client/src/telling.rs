@@ -1,12 +1,12 @@
 //! Notifications about inodes that the kernel has not come to the end of.
 
 use crate::machine::NotifyId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// By number, and by inode: each answer with attributes asks about its own.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
-    nodes: BTreeMap<NotifyId, u64>,
+    nodes: BTreeSet<(NotifyId, u64)>,
     by_node: BTreeSet<(u64, NotifyId)>,
     /// Notifications that somebody has looked at.
     #[cfg(test)]
@@ -15,15 +15,18 @@ pub(crate) struct Telling {
 
 impl Telling {
     pub(crate) fn insert(&mut self, id: NotifyId, node: u64) {
-        self.nodes.insert(id, node);
+        self.nodes.insert((id, node));
         self.by_node.insert((node, id));
     }
 
-    /// The inode that it was about.
-    pub(crate) fn remove(&mut self, id: NotifyId) -> Option<u64> {
-        let node = self.nodes.remove(&id)?;
-        self.by_node.remove(&(node, id));
-        Some(node)
+    /// The inodes that it was about.
+    pub(crate) fn remove(&mut self, id: NotifyId) -> Vec<u64> {
+        let nodes: Vec<u64> = self.nodes.range((id, 0)..=(id, u64::MAX)).map(|(_, node)| *node).collect();
+        for node in &nodes {
+            self.nodes.remove(&(id, *node));
+            self.by_node.remove(&(*node, id));
+        }
+        nodes
     }
 
     /// Those about an inode. Others are not looked at.
@@ -60,8 +63,8 @@ mod tests {
         assert_eq!(about(&telling, 7), [7, 7 + NODE_COUNT, 7 + 2 * NODE_COUNT]);
         assert_eq!(about(&telling, NODE_COUNT + 1), [0; 0]);
         assert_eq!(telling.looked_at_count.take(), 3);
-        assert_eq!(telling.remove(NotifyId(7 + NODE_COUNT)), Some(7));
-        assert_eq!(telling.remove(NotifyId(7 + NODE_COUNT)), None, "that is done already");
+        assert_eq!(telling.remove(NotifyId(7 + NODE_COUNT)), [7]);
+        assert_eq!(telling.remove(NotifyId(7 + NODE_COUNT)), [0; 0], "that is done already");
         telling.check();
         assert_eq!(about(&telling, 7), [7, 7 + 2 * NODE_COUNT]);
         assert_eq!(telling.looked_at_count.take(), 2);

@@ -509,14 +509,12 @@ impl Shared {
                 let result = self.notify(Notify::IncEpoch);
                 self.owner().queue(Input::Notified(id, result));
             }
-            Output::Notify(id, notice @ (Notify::InvalEntry { .. } | Notify::ExpireEntry { .. })) => {
-                self.tell(&self.name_notices, id, notice);
-            }
-            Output::Notify(id, notice @ Notify::InvalInode { .. }) => {
-                self.tell(&self.inode_notices, id, notice);
-            }
             Output::Notify(id, notice @ Notify::Store { .. }) => {
                 self.tell(&self.pushes, id, notice);
+            }
+            Output::Notify(id, notice) => {
+                let is_of_names = notice.directory().is_some();
+                self.tell(if is_of_names { &self.name_notices } else { &self.inode_notices }, id, notice);
             }
             Output::CallOff(id) => {
                 if self.pushes.take_back(id) {
@@ -577,6 +575,12 @@ impl Shared {
                 notifier.store(self.to_kernel(node), offset_bytes, &data)
             }
             Notify::IncEpoch => notifier.inc_epoch(),
+            Notify::Several(notices) => {
+                for notice in notices {
+                    let _ = self.notify(notice);
+                }
+                Ok(fuse::Notified::Done)
+            }
         })
     }
 

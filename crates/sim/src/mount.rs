@@ -6,6 +6,7 @@ use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, ESTALE, Kind, Op, Outcome, S
 use crate::workload::{self, FIRST_READING_SLOT};
 use base::{Attr, Duration, FileType, Time};
 use bytes::Bytes;
+use client::Notify;
 use client::call::{Answer, Call, Caller, EntryAnswer, OpenMode, SetattrCall};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,19 +76,29 @@ impl Kernel {
         };
     }
 
-    /// Whether the kernel had it.
-    pub fn invalidate_entry(&mut self, parent: u64, name: &[u8]) -> bool {
-        self.names.remove(&(parent, name.to_vec())).is_some()
-    }
-
-    /// The same, but it keeps it, and looks it up before it believes it again.
-    pub fn expire_entry(&mut self, parent: u64, name: &[u8]) -> bool {
-        let dentry = self.names.get_mut(&(parent, name.to_vec()));
-        dentry.map(|dentry| dentry.until = Time::ZERO).is_some()
-    }
-
-    pub fn invalidate_inode(&mut self, node: u64) -> bool {
-        self.attrs.remove(&node).is_some()
+    /// Told by its client. -> Whether it had what it is to drop.
+    pub fn on_notify(&mut self, notify: &Notify) -> bool {
+        match notify {
+            Notify::InvalEntry { parent, name } => self.names.remove(&(*parent, name.clone())).is_some(),
+            // It keeps it, and looks it up before it believes it again.
+            Notify::ExpireEntry { parent, name } => {
+                let dentry = self.names.get_mut(&(*parent, name.clone()));
+                dentry.map(|dentry| dentry.until = Time::ZERO).is_some()
+            }
+            Notify::InvalInode { node, .. } => self.attrs.remove(node).is_some(),
+            // These kernels have no pages.
+            Notify::Store { .. } => false,
+            Notify::IncEpoch => {
+                self.drop_all_names();
+                true
+            }
+            Notify::Several(notices) => {
+                notices.iter().for_each(|notice| {
+                    self.on_notify(notice);
+                });
+                true
+            }
+        }
     }
 
     pub fn drop_all_names(&mut self) {

@@ -527,6 +527,147 @@ fn names_of_a_long_listing_are_given_up_together_where_the_kernel_forgets_none()
     assert!(world.lookup(1, there, "new").is_ok());
 }
 
+/// What the kernel of a mount was told since the last time: of names in a directory, of attributes of what is in it, of all names at once.
+fn told_counts(world: &mut World, mount: usize, dir: u64) -> [usize; 3] {
+    let told = std::mem::take(&mut world.mounts[mount].notified);
+    let count = |is_one: &dyn Fn(&Notify) -> bool| told.iter().filter(|notify| is_one(notify)).count();
+    [
+        count(&|notify| notify.directory() == Some(dir)),
+        count(&|notify| matches!(notify, Notify::InvalInode { node, .. } if *node != dir)),
+        count(&|notify| *notify == Notify::IncEpoch),
+    ]
+}
+
+/// Who changes something in a directory waits for what another mount's kernel is told: of each child that it believes its name once, and its
+/// attributes once.
+#[test]
+fn each_child_that_the_kernel_believes_is_told_of_once() {
+    const COUNT: usize = 600;
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(COUNT);
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    assert_eq!(world.list(1, there).len(), COUNT);
+    world.mounts[1].notified.clear();
+    let handed_before = world.mounts[1].notice_count;
+    world.create(0, dir, "new");
+    assert_eq!(told_counts(&mut world, 1, there), [COUNT, COUNT, 0]);
+    let handed = world.mounts[1].notice_count - handed_before;
+    assert!(
+        handed <= 2 * COUNT as u64 / 64 + 10,
+        "{handed} times something was handed to a thread and waited for"
+    );
+    assert!(world.lookup(1, there, "new").is_ok());
+}
+
+/// A call that is unanswered may hold the directory: all names go at once then, and not again for each of them.
+#[test]
+fn names_in_a_directory_that_is_held_go_with_few_epochs() {
+    const COUNT: usize = 600;
+    let mdt = TargetId::mdt(0);
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(COUNT);
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    assert_eq!(world.list(1, there).len(), COUNT);
+    world.mounts[1].is_slow_to = Some(mdt);
+    let call = Call::Setxattr { node: there, name: "user.a".into(), value: b"v".into(), flags: 0 };
+    world.begin(1, call);
+    world.mounts[1].is_slow_to = None;
+    world.mounts[1].notified.clear();
+    world.create(0, dir, "new");
+    let [name_count, attr_count, epoch_count] = told_counts(&mut world, 1, there);
+    assert!(name_count >= COUNT, "{name_count}: each goes when the directory is free");
+    assert_eq!(attr_count, COUNT);
+    assert!((1..=COUNT / 64 + 2).contains(&epoch_count), "{epoch_count}");
+}
+
+/// Of names that the kernel was given without a lifetime none is to go, but a reply that introduces an inode may still be on its way.
+#[test]
+fn attributes_without_names_wait_for_their_directory_once() {
+    let mdt = TargetId::mdt(0);
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(20);
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, there);
+    world.pass(Duration::from_secs(60));
+    // Beside another call on the directory.
+    world.mounts[1].is_late = Some(mdt);
+    let set = Call::Setxattr { node: there, name: "user.a".into(), value: b"v".into(), flags: 0 };
+    let other = world.begin(1, set);
+    let listed = world.list(1, there);
+    assert!(
+        listed.values().filter_map(|entry| entry.entry.as_ref()).all(|entry| entry.entry_valid.is_zero())
+    );
+    let late = world.take_late(1);
+    world.come(1, late);
+    world.finish(1, other).expect("set");
+    world.mounts[1].notified.clear();
+    let file = world.lookup(0, dir, "f3").expect("it was made").node;
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    world.call(0, Call::Setattr { node: file, set }).expect("changed");
+    let first = world.mounts[1].notified.first().and_then(Notify::directory);
+    assert_eq!(first, Some(there), "before the attributes");
+    assert_eq!(told_counts(&mut world, 1, there), [1, 20, 0]);
+}
+
+/// While the lock on the children is on its way back, a listing beside another call tells the kernel of attributes under locks of their own, and of
+/// no names. It may be on its way as long as the directory is locked.
+#[test]
+fn attributes_that_were_told_meanwhile_wait_for_their_directory_again() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(20);
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, there);
+    let node = world.lookup(1, there, "f3").expect("it was made").node;
+    world.mounts[1].is_kernel_stuck = true;
+    world.mounts[1].notified.clear();
+    let call = Call::Mkdir { parent: dir, name: b"new".to_vec(), mode: 0o755, umask: 0 };
+    let making = world.begin(0, call);
+    world.run();
+    assert!(!world.mounts[1].stuck.is_empty(), "names are on their way");
+    world.is_syncing = false;
+    let other = world.begin(1, Call::Fsyncdir { node: there, fh: 0, data_only: false });
+    world.run();
+    world.input(1, Input::Forget(vec![(node, 3)]));
+    let listed = world.list(1, there);
+    let told = listed["f3"].entry.as_ref().expect("told");
+    assert!(told.entry_valid.is_zero() && !told.attr_valid.is_zero(), "{told:?}");
+    assert!(!world.mounts[1].replies.contains_key(&other), "the directory is held all the time");
+    world.is_syncing = true;
+    world.mounts[1].is_kernel_stuck = false;
+    world.mounts[1].notified.clear();
+    world.unlock_page(1);
+    world.finish(0, making).expect("made");
+    world.finish(1, other).expect("synced");
+    let told = &world.mounts[1].notified;
+    let place = |wanted: &Notify| told.iter().position(|notify| notify == wanted);
+    let name = place(&Notify::InvalEntry { parent: there, name: b"f3".to_vec() });
+    let attr = place(&Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 });
+    assert!(attr.is_none() || name.is_some() && name < attr, "{told:?}");
+}
+
+/// A child that has a name elsewhere, too, may be introduced there just now.
+#[test]
+fn names_in_other_directories_go_before_attributes() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(3);
+    let file = world.lookup(0, dir, "f1").expect("it was made").node;
+    let link = Call::Link { node: file, parent: TOP, name: b"link".to_vec() };
+    world.call(0, link).expect("linked");
+    world.pass(Duration::from_secs(3));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, TOP);
+    // It believes that name no more.
+    world.pass(Duration::from_secs(60));
+    world.list(1, there);
+    world.mounts[1].notified.clear();
+    world.create(0, dir, "new");
+    let told = &world.mounts[1].notified;
+    let place = |wanted: &Notify| told.iter().position(|notify| notify == wanted);
+    let name = place(&Notify::InvalEntry { parent: TOP, name: b"link".to_vec() });
+    let attr = place(&Notify::InvalInode { node: file, offset_bytes: -1, byte_count: 0 });
+    assert!(name.is_some() && name < attr, "{told:?}");
+}
+
 fn opened(world: &mut World, mount: usize, node: u64) -> (u64, u64) {
     let Ok(Answer::Opened { fh, .. }) = world.call(mount, Call::Opendir { node, flags: 0 }) else {
         panic!("a directory opens")

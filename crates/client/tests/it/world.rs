@@ -58,6 +58,8 @@ pub struct Mount {
     last_call: u64,
     pub replies: BTreeMap<u64, Result<Answer, i32>>,
     pub notified: Vec<Notify>,
+    /// Those of them that belong together count once.
+    pub notice_count: u64,
     pub events: Vec<Event>,
     /// Notifications are kept instead of being done.
     pub is_kernel_stuck: bool,
@@ -283,6 +285,7 @@ impl World {
             last_call: 0,
             replies: BTreeMap::new(),
             notified: vec![],
+            notice_count: 0,
             events: vec![],
             is_kernel_stuck: false,
             stuck: vec![],
@@ -524,7 +527,11 @@ impl World {
                     }
                 }
                 Output::Notify(id, notify) => {
-                    known.notified.push(notify.clone());
+                    known.notice_count += 1;
+                    match &notify {
+                        Notify::Several(notices) => known.notified.extend(notices.iter().cloned()),
+                        one => known.notified.push(one.clone()),
+                    }
                     if known.is_kernel_stuck && notify != Notify::IncEpoch || known.has_locked(&notify) {
                         known.stuck.push((id, notify));
                     } else {

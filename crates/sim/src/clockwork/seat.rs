@@ -95,22 +95,10 @@ impl Seat {
         }
         let was_known = {
             let mut kernel = self.port.borrow_mut();
-            match notify {
-                Notify::InvalEntry { parent, .. } | Notify::ExpireEntry { parent, .. }
-                    if kernel.is_locked(*parent) =>
-                {
-                    return None;
-                }
-                Notify::ExpireEntry { parent, name } => kernel.expire_entry(*parent, name),
-                Notify::InvalEntry { parent, name } => kernel.invalidate_entry(*parent, name),
-                Notify::InvalInode { node, .. } => kernel.invalidate_inode(*node),
-                // Its kernels have no pages.
-                Notify::Store { .. } => false,
-                Notify::IncEpoch => {
-                    kernel.drop_all_names();
-                    true
-                }
+            if notify.directory().is_some_and(|parent| kernel.is_locked(parent)) {
+                return None;
             }
+            kernel.on_notify(notify)
         };
         let result = if was_known { NotifyResult::Ok } else { NotifyResult::NoEntry };
         self.on_client(now, Input::Notified(id, result), &mut said);

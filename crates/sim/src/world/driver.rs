@@ -97,10 +97,7 @@ impl World {
                 if self.mounts[seat].generation != generation {
                     return;
                 }
-                let waits_for = match &notify {
-                    Notify::InvalEntry { parent, .. } | Notify::ExpireEntry { parent, .. } => Some(*parent),
-                    _ => None,
-                };
+                let waits_for = notify.directory();
                 if waits_for.is_some_and(|node| self.mounts[seat].port.borrow().is_locked(node)) {
                     self.count("notification waited");
                     self.post(Duration::from_micros(100), Event::Notify(seat, generation, id, notify));
@@ -114,18 +111,7 @@ impl World {
 
     pub(super) fn notify(&mut self, seat: usize, notify: &Notify) -> NotifyResult {
         self.trace(|| format!("kernel {seat}: {notify:?}"));
-        let mut kernel = self.mounts[seat].port.borrow_mut();
-        let was_known = match notify {
-            Notify::InvalEntry { parent, name } => kernel.invalidate_entry(*parent, name),
-            Notify::ExpireEntry { parent, name } => kernel.expire_entry(*parent, name),
-            Notify::InvalInode { node, .. } => kernel.invalidate_inode(*node),
-            // Its kernels have no pages.
-            Notify::Store { .. } => false,
-            Notify::IncEpoch => {
-                kernel.drop_all_names();
-                true
-            }
-        };
+        let was_known = self.mounts[seat].port.borrow_mut().on_notify(notify);
         if was_known { NotifyResult::Ok } else { NotifyResult::NoEntry }
     }
 

@@ -22,10 +22,7 @@ pub(super) struct Waiting {
 
 impl Subject {
     pub(super) fn of(notice: &Notify) -> Subject {
-        match notice {
-            Notify::InvalEntry { parent, .. } | Notify::ExpireEntry { parent, .. } => Subject::Names(*parent),
-            Notify::InvalInode { .. } | Notify::Store { .. } | Notify::IncEpoch => Subject::Other,
-        }
+        notice.directory().map_or(Subject::Other, Subject::Names)
     }
 }
 
@@ -92,5 +89,17 @@ mod tests {
         assert!(waiting.behind.is_empty());
         waiting.push(NotifyId(5), name(7, b"e"));
         assert_eq!(waiting.ready_count(), 1);
+    }
+
+    #[test]
+    fn several_names_wait_for_their_directory_as_one_does() {
+        let mut waiting = Waiting::default();
+        let several = Notify::Several(vec![name(7, b"b"), name(7, b"c")]);
+        waiting.push(NotifyId(1), name(7, b"a"));
+        waiting.push(NotifyId(2), several.clone());
+        assert_eq!(waiting.pop(), Some((NotifyId(1), name(7, b"a"))));
+        assert_eq!(waiting.pop(), None);
+        waiting.end(Subject::Names(7));
+        assert_eq!(waiting.pop(), Some((NotifyId(2), several)));
     }
 }
