@@ -67,6 +67,8 @@ pub(crate) struct Ost {
     pub cut: BTreeMap<ObjectId, u64>,
     pub born: BTreeMap<ObjectId, Born>,
     pub tombstones: BTreeSet<ObjectId>,
+    /// Those of the tombstones that say that an object has another name now.
+    pub adopted: BTreeSet<ObjectId>,
     pub sessions: Sessions,
 }
 
@@ -133,6 +135,8 @@ pub(crate) enum Owner<'a> {
     /// Nothing, or nothing that may be relied on.
     Unknown,
     Nobody,
+    /// A file that has moved to another MDT and got this FID there, and misses the object under that.
+    Moved(Fid),
     /// The object has no place in its layout.
     Elsewhere,
     /// The object is one of this layout.
@@ -175,12 +179,14 @@ impl Image {
         if !mdt.is_whole || mdt.is_settling(fid) || self.is_moving(fid) || mdt.unknown.contains(&fid) {
             return Owner::Unknown;
         }
-        // What is still to be adopted is known to the MDT that has the file now.
-        let is_known = |to: &Option<Fid>| to.and_then(|to| self.mdt_of(to)).is_some_and(|mdt| mdt.is_whole);
-        if mdt.moved.get(&fid).is_some_and(|to| !is_known(to)) {
-            return Owner::Unknown;
-        }
-        let Some(inode) = mdt.inodes.get(&fid) else { return Owner::Nobody };
+        let Some(inode) = mdt.inodes.get(&fid) else {
+            // What is still to be adopted is known to the MDT that has the file now.
+            return match self.now_of(fid) {
+                None => Owner::Unknown,
+                Some(now) if self.misses(now, ost, object) => Owner::Moved(now),
+                Some(_) => Owner::Nobody,
+            };
+        };
         let layout = inode.layout.as_ref().filter(|layout| layout.is_valid());
         // Of a layout that cannot be nothing is known; that is said elsewhere.
         let Some(layout) = layout else {
@@ -190,6 +196,37 @@ impl Image {
             Some(stripe) if stripe.ost == ost => Owner::File(layout),
             _ => Owner::Elsewhere,
         }
+    }
+
+    /// The FID that a file has after it has moved from MDT to MDT; `None` where that is not certain.
+    fn now_of(&self, fid: Fid) -> Option<Fid> {
+        let (mut now, mut passed) = (fid, BTreeSet::from([fid]));
+        loop {
+            let mdt = self.mdt_of(now).filter(|mdt| mdt.is_whole && !mdt.unknown.contains(&now))?;
+            let Some(to) = mdt.moved.get(&now) else {
+                return Some(now).filter(|_| !self.is_moving(now) && !mdt.is_settling(now));
+            };
+            now = (*to)?;
+            if !passed.insert(now) {
+                return None;
+            }
+        }
+    }
+
+    /// Whether a file has a place for an object that it had before it moved, and nothing there. So it is where an OST is an older copy of itself,
+    /// or has lost the last step of the move.
+    fn misses(&self, now: Fid, ost: u16, object: &ObjectId) -> bool {
+        let missed = ObjectId { fid: now, ..*object };
+        let layout = self.inode(now).and_then(|inode| inode.layout.as_ref());
+        let layout = layout.filter(|layout| layout.is_valid() && layout.fid == now && now != object.fid);
+        let stripe =
+            layout.and_then(|layout| layout.stripe_of(missed).and_then(|stripe| layout.stripe(stripe)));
+        let (Some(stripe), Some(of)) = (stripe, self.osts.get(&ost)) else { return false };
+        let was_destroyed = of.tombstones.contains(object) && !of.adopted.contains(object);
+        stripe.ost == ost
+            && !was_destroyed
+            && !of.objects.contains_key(&missed)
+            && !of.tombstones.contains(&missed)
     }
 
     /// Whether the MDT of an object's file has noted that the object is to be destroyed.

@@ -364,8 +364,12 @@ impl Loader<'_, '_> {
         let mut are_known = true;
         let tombstones = self.table(ost_rows::TOMBSTONES, "tombstone", |key, value| {
             // Damaged or not, the object is taken for destroyed.
-            ost.tombstones.insert(id_of(key)?);
-            decoded(value, ost_rows::decode_tombstone).map(drop)
+            let object = id_of(key)?;
+            ost.tombstones.insert(object);
+            if let Some((_, true)) = decoded(value, ost_rows::decode_tombstone)? {
+                ost.adopted.insert(object);
+            }
+            Ok(())
         });
         let born = self.table(ost_rows::BORN, "birth", |key, value| {
             let object = id_of(key)?;

@@ -5,7 +5,7 @@ use crate::image::{Image, Mdt, Ost, Owner};
 use crate::index::Index;
 use crate::repair::{Edit, Step};
 use crate::watch::Ticker;
-use base::{FileType, Layout, ObjectId, TargetId};
+use base::{Fid, FileType, Layout, ObjectId, TargetId};
 use mds::rows::{self, Destroy, Inode};
 use oss::rows as ost_rows;
 
@@ -190,12 +190,15 @@ impl OfOst<'_> {
 
     fn object(&self, object: &ObjectId, out: &mut Findings) {
         let owner = self.image.owner(self.at, object);
-        let is_needed = matches!(owner, Owner::Unknown | Owner::File(_));
+        let is_needed = matches!(owner, Owner::Unknown | Owner::Moved(_) | Owner::File(_));
         if let Some(offset_bytes) = self.ost.cut.get(object).filter(|_| is_needed) {
             let what =
                 format!("from byte {offset_bytes} of the object on nothing is left: reads there are EIO");
             let repair = Repair::Not("restore the file, or cut it there");
             out.add(self.found(Kind::ObjectCut, object, what, repair));
+        }
+        if let Owner::Moved(now) = owner {
+            return out.add(self.moved(object, now));
         }
         if is_needed || self.image.is_destroy_queued(self.at, object) {
             return;
@@ -214,5 +217,15 @@ impl OfOst<'_> {
             let repair = Repair::Not("the layout may be what is wrong; compare it with a backup");
             out.add(self.found(Kind::ObjectNotInLayout, object, what, repair));
         }
+    }
+
+    fn moved(&self, object: &ObjectId, now: Fid) -> Finding {
+        let kind = match self.ost.tombstones.contains(object) {
+            true => Kind::ObjectWithTombstone,
+            false => Kind::ObjectWithoutInode,
+        };
+        let what = format!("it is of {} and has the name of before that moved", self.index.called(now));
+        let step = Step::Adopt { target: self.target, object: *object, to: ObjectId { fid: now, ..*object } };
+        self.found(kind, object, what, Repair::fix("give it the name of now", vec![step]))
     }
 }

@@ -61,6 +61,12 @@ pub(crate) enum Step {
         target: TargetId,
         object: ObjectId,
     },
+    /// The object gets another name, as its OST does it when its file has moved to another MDT.
+    Adopt {
+        target: TargetId,
+        object: ObjectId,
+        to: ObjectId,
+    },
     /// The directory for what has lost its names, with this FID, unless it is there.
     MakeLostAndFound {
         fid: Fid,
@@ -98,7 +104,8 @@ impl Step {
             | Step::DeletePrefix { target, .. }
             | Step::Inode { target, .. }
             | Step::Epoch { target, .. }
-            | Step::Destroy { target, .. } => *target,
+            | Step::Destroy { target, .. }
+            | Step::Adopt { target, .. } => *target,
             Step::MakeLostAndFound { .. } => TargetId::mdt(0),
         }
     }
@@ -209,6 +216,15 @@ fn apply(targets: &[Target<'_>], steps: &[Step], now: WallTime) -> Result<bool, 
     }
     let batch: Batch = tx.into_batch();
     meta.apply(transno, &batch).map_err(store_error)?;
+    for step in steps {
+        if let Step::Adopt { object, to, .. } = step {
+            // Its rows come first, as with an OST: without the rest the next check finds it again.
+            let objects = target.objects.ok_or(not_open.clone())?;
+            if !objects.adopt(object, to).map_err(store_error)? {
+                return Ok(false);
+            }
+        }
+    }
     Ok(true)
 }
 
@@ -243,6 +259,19 @@ fn put_step(tx: &mut Tx<'_>, step: &Step, transno: Transno, now: WallTime) -> Re
             tx.delete(ost_rows::OBJECTS, key.clone());
             tx.delete(ost_rows::BORN, key.clone());
             tx.put(ost_rows::TOMBSTONES, key, ost_rows::encode_row(&TombstoneRow { destroyed_at: now }));
+        }
+        Step::Adopt { object, to, .. } => {
+            for table in [ost_rows::OBJECTS, ost_rows::BORN] {
+                if let Some(value) = tx.get(table, &object.key())? {
+                    tx.delete(table, object.key().to_vec());
+                    tx.put(table, to.key().to_vec(), value);
+                }
+            }
+            let mut batch = Batch::new();
+            ost_rows::put_adopted(&mut batch, object, now);
+            for change in batch.changes() {
+                tx.put(change.table, change.key.to_vec(), change.value.unwrap_or_default().to_vec());
+            }
         }
         Step::MakeLostAndFound { fid } => make_lost_and_found(tx, *fid, transno, now)?,
     }
