@@ -1,5 +1,7 @@
 //! The rows of all targets, in memory.
 
+use crate::finding::Repair;
+use crate::repair::Step;
 use base::{ClientId, ClusterConfig, Endpoint, Epoch, Fid, Layout, ObjectId, Start, TargetId, Transno};
 use mds::data::Head;
 use mds::rows::{Dentry, Inode, KnownTargets};
@@ -19,7 +21,12 @@ pub(crate) struct Image {
     /// What operations over several MDTs, which are not executed everywhere, are about.
     pub moving: BTreeSet<Fid>,
     pub pending_count: u64,
+    /// As `Options` have it.
+    pub removes_remains: bool,
 }
+
+/// Why bytes and names of an inode that is gone stay.
+const REMAINS: &str = "it may be all that is left of a file; --remove-remains removes it";
 
 #[derive(Default)]
 pub(crate) struct Mdt {
@@ -114,7 +121,20 @@ impl Sessions {
     }
 }
 
+impl Ost {
+    pub fn has_bytes(&self, object: &ObjectId) -> bool {
+        self.objects.get(object).is_some_and(|stat| stat.size_bytes > 0)
+    }
+}
+
 impl Mdt {
+    /// Of the data that an MDT has itself.
+    pub fn has_bytes(&self, object: &ObjectId) -> bool {
+        let head = self.heads.get(object);
+        head.is_some_and(|head| head.is_none_or(|head| head.size_bytes > 0))
+            || self.chunks.contains_key(object)
+    }
+
     pub fn has(&self, fid: Fid) -> bool {
         self.inodes.contains_key(&fid) || self.unknown.contains(&fid)
     }
@@ -164,6 +184,31 @@ impl Image {
 
     pub fn has(&self, fid: Fid) -> bool {
         self.mdt_of(fid).is_some_and(|mdt| mdt.has(fid))
+    }
+
+    /// Removes something, but for what an operator has to want to lose.
+    pub fn removal(&self, is_remains: bool, what: &str, steps: Vec<Step>) -> Repair {
+        match is_remains && !self.removes_remains {
+            true => Repair::Not(REMAINS),
+            false => Repair::fix(what, steps),
+        }
+    }
+
+    /// Whether there may be bytes of a file, wherever they are.
+    pub fn may_have_bytes(&self, fid: Fid) -> bool {
+        let all = ObjectId { fid, component: 0, stripe: 0 }..=ObjectId {
+            fid,
+            component: u32::MAX,
+            stripe: u32::MAX,
+        };
+        let on_ost = |ost: &Ost| {
+            !ost.is_whole || ost.objects.range(all.clone()).any(|(object, _)| ost.has_bytes(object))
+        };
+        let on_mdt = |mdt: &Mdt| {
+            let mut objects = mdt.heads.range(all.clone()).map(|(object, _)| object);
+            objects.any(|object| mdt.has_bytes(object)) || mdt.chunks.range(all.clone()).next().is_some()
+        };
+        self.osts.values().any(on_ost) || self.mdt_of(fid).is_some_and(on_mdt)
     }
 
     /// Whether names anywhere are all known.

@@ -192,7 +192,10 @@ impl Checker<'_> {
                 };
                 let repair = match is_of_file {
                     true => Repair::Not("how long they are is not known; read the file, and write it anew"),
-                    false => Repair::fix("remove them", self.delete_data(object)),
+                    false => {
+                        let is_remains = self.mdt.has_bytes(object);
+                        self.image.removal(is_remains, "remove them", self.delete_data(object))
+                    }
                 };
                 out.add(self.found(Kind::MdtDataWithoutInode, fid, what, repair));
             } else if let Some(head) = head {

@@ -53,6 +53,8 @@ pub struct Options {
     pub fsname: String,
     /// Read all objects against the checksums of their blocks.
     pub reads_data: bool,
+    /// A repair also removes what may be all that is left of a file whose inode is gone: its bytes, and names that lead to them.
+    pub removes_remains: bool,
 }
 
 /// What a check found.
@@ -83,7 +85,8 @@ impl Report {
 /// Checks a file system, of which all targets are given. Each has the stores of its kind, or none.
 pub fn check(targets: &[Target<'_>], options: &Options, watch: Watch<'_>) -> Report {
     let mut out = Findings::default();
-    let image = Image::load(targets, &options.fsname, &mut out, watch);
+    let mut image = Image::load(targets, &options.fsname, &mut out, watch);
+    image.removes_remains = options.removes_remains;
     let index = Index::new(&image);
     outdated::check(&image, &mut out);
     let is_outdated = out.has(Kind::TargetOutdated);

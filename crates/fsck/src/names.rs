@@ -113,7 +113,8 @@ impl Checker<'_> {
         }
         if !self.image.has(fid) {
             let what = format!("it leads to {fid}, which is not there");
-            let repair = Repair::fix("remove the name", vec![self.delete(place)]);
+            let is_remains = dentry.file_type == FileType::Regular && self.image.may_have_bytes(fid);
+            let repair = self.image.removal(is_remains, "remove the name", vec![self.delete(place)]);
             return out.add(self.found(Kind::DentryWithoutInode, called, what, repair));
         }
         let inode = self.image.inode(fid);

@@ -210,7 +210,7 @@ impl OfOst<'_> {
             out.add(self.found(Kind::ObjectWithTombstone, object, what, repair));
         } else if let Owner::Nobody = owner {
             let what = "no file has it, and none can get it";
-            let repair = Repair::fix("remove it", destroy());
+            let repair = self.image.removal(self.ost.has_bytes(object), "remove it", destroy());
             out.add(self.found(Kind::ObjectWithoutInode, object, what, repair));
         } else {
             let what = "its file has no such object";

@@ -100,6 +100,9 @@ pub struct Fsck {
     /// Do what can be done without losing anything, after it was said
     #[arg(long)]
     pub repair: bool,
+    /// Remove also what may be all that is left of a file whose inode is gone: its bytes, and names that lead to them
+    #[arg(long, requires = "repair")]
+    pub remove_remains: bool,
     /// Read all objects against their checksums too
     #[arg(long)]
     pub data: bool,

@@ -55,7 +55,11 @@ struct System {
 fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcome> {
     let system = lock(&cluster::target_dirs(&arguments.dirs)?)?;
     check_others(&system, arguments)?;
-    let options = fsck::Options { fsname: system.fsname.clone(), reads_data: arguments.data };
+    let options = fsck::Options {
+        fsname: system.fsname.clone(),
+        reads_data: arguments.data,
+        removes_remains: arguments.remove_remains,
+    };
     let mut watcher = Watcher::new(arguments.json);
     let without = without(&arguments.without, &system)?;
     let found = check(&system, &without, &options, &mut watcher)?;

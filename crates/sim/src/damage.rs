@@ -44,7 +44,7 @@ fn check<'a>(servers: impl Iterator<Item = &'a Server>) -> (Report, Vec<String>)
         objects: (server.id.kind == TargetKind::Ost).then_some(&*server.objects as &dyn ObjectStore),
     };
     let targets: Vec<Target> = servers.map(target).collect();
-    let options = Options { fsname: FSNAME.into(), reads_data: true };
+    let options = Options { fsname: FSNAME.into(), reads_data: true, ..Options::default() };
     let report = fsck::check(&targets, &options, &mut |_| {});
     let lines = report.findings.iter().map(ToString::to_string).collect();
     (report, lines)

@@ -19,8 +19,10 @@ use wire::peer::OperationId;
 enum End {
     Repaired,
     Left,
+    /// Removed where that was asked for.
+    Remains,
 }
-use End::{Left, Repaired};
+use End::{Left, Remains, Repaired};
 
 struct Planted {
     kind: Kind,
@@ -268,10 +270,13 @@ const PLANTED: &[Planted] = &[
         let last = ObjectId { fid: fid(0, WIDE), component: 1, stripe: 1 };
         world.osts[1].1.truncate(&last, 0).unwrap();
     }),
-    planted(Kind::MdtDataWithoutInode, Repaired, |world| {
+    planted(Kind::MdtDataWithoutInode, Remains, |world| {
         let head = Head { size_bytes: 3, stored_bytes: 3, ..Head::default() };
         put(mdt0(world), rows::DATA_HEADS, &data::head_key(&stray(911)), &rows::encode(&head));
         put(mdt0(world), rows::DATA, &data::chunk_key(&stray(911), 0), b"abc");
+    }),
+    planted(Kind::MdtDataWithoutInode, Repaired, |world| {
+        put(mdt0(world), rows::DATA_HEADS, &data::head_key(&stray(911)), &rows::encode(&Head::default()));
     }),
     planted(Kind::MdtDataWithoutInode, Left, |world| {
         delete(mdt0(world), rows::DATA_HEADS, &data::head_key(&stray(SMALL)));
@@ -288,8 +293,9 @@ const PLANTED: &[Planted] = &[
         let row = rows::encode(&Destroy { stripes: vec![0] });
         put(mdt0(world), rows::DESTROYS, &rows::destroy_key(0, fid(0, FILE), 1), &row);
     }),
-    planted(Kind::ObjectWithoutInode, Repaired, |world| world.put_object(1, stray(912), 100)),
-    planted(Kind::ObjectWithoutInode, Repaired, |world| {
+    planted(Kind::ObjectWithoutInode, Repaired, |world| world.put_object(1, stray(912), 0)),
+    planted(Kind::ObjectWithoutInode, Remains, |world| world.put_object(1, stray(912), 100)),
+    planted(Kind::ObjectWithoutInode, Remains, |world| {
         let of_no_mdt = ObjectId { fid: Fid { seq: 3, oid: 1, ver: 0 }, component: 1, stripe: 0 };
         world.put_object(0, of_no_mdt, 100);
     }),
@@ -353,10 +359,14 @@ fn each_kind_is_found_as_what_it_is_and_repaired_where_that_is_safe() {
         let after = world.check();
         match end {
             Repaired => assert!(repaired > 0 && after.is_clean(), "{what}:\n{}", lines(&after)),
-            Left => {
+            Left | Remains => {
                 assert!(repaired == 0 && after.findings == report.findings, "{what}:\n{}", lines(&after));
                 assert!(before == store_contents(&world), "{what}: something was changed");
             }
+        }
+        if *end == Remains {
+            assert!(world.repair_and_remove_remains() > 0, "{what}");
+            assert!(world.check().is_clean(), "{what}:\n{}", lines(&world.check()));
         }
     }
 }
@@ -516,6 +526,39 @@ fn a_lost_and_found_that_was_renamed_has_a_successor() {
     assert_ne!(lost_of(b"lost+found"), LOST_AND_FOUND);
 }
 
+/// An MDT that was put back from last night's copy lacks a day's inodes, and what it lacks is not all that there was of the files.
+#[test]
+fn bytes_and_names_of_an_inode_that_is_gone_stay_until_it_is_said_that_they_are_to_go() {
+    let world = world();
+    let data_before = data_of_files(&world);
+    let lost = [fid(0, FILE), fid(0, SMALL), fid(1, FAR)];
+    for fid in lost {
+        delete(world.mdt(fid), rows::INODES, &fid.key());
+    }
+    let has_names = |world: &World| {
+        let names = [(fid(0, DIRECTORY), &b"f"[..]), (Fid::ROOT, b"small"), (fid(0, DIRECTORY), b"far too")];
+        let key = |(parent, name)| rows::dentry_key(parent, name);
+        names.map(|name| mdt0(world).get(rows::DENTRIES, &key(name)).unwrap().is_some())
+    };
+    world.repair(&world.check());
+    let is_inode_gone = |name: &String| lost.iter().any(|fid| *name == format!("inode {fid}"));
+    let data_after = data_of_files(&world);
+    for (name, bytes) in data_before.iter().filter(|(name, _)| !is_inode_gone(name)) {
+        assert_eq!(data_after.get(name), Some(bytes), "{name}");
+    }
+    assert_eq!(has_names(&world), [true; 3]);
+    let left = world.check();
+    assert!(
+        !left.is_clean() && left.findings.iter().all(|found| !found.repair.is_safe()),
+        "{}",
+        lines(&left)
+    );
+    assert!(lines(&left).contains("--remove-remains"), "{}", lines(&left));
+    assert!(world.repair_and_remove_remains() > 0);
+    assert!(world.check().is_clean(), "{}", lines(&world.check()));
+    assert_eq!(has_names(&world), [false; 3]);
+}
+
 /// Damage of many kinds at once: what can be repaired is, whatever else is wrong, and what is left is what cannot.
 #[test]
 fn a_repair_goes_on_until_nothing_is_left_to_do() {
@@ -528,7 +571,7 @@ fn a_repair_goes_on_until_nothing_is_left_to_do() {
     for kind in chosen {
         let planted = PLANTED.iter().find(|planted| planted.kind == *kind).unwrap();
         (planted.plant)(&world);
-        left.extend((planted.end == Left).then_some(*kind));
+        left.extend((planted.end != Repaired).then_some(*kind));
     }
     // A directory that goes with its only name, and what is in it.
     world.add(fid(0, DIRECTORY), b"deep", Inode::new(attr(fid(0, 930), FileType::Directory)));

@@ -276,7 +276,17 @@ impl World {
 
     /// Repairs what `report` says and what follows.
     pub fn repair(&self, report: &Report) -> u64 {
-        fsck::repair_all(&self.targets(), &options(), report, WallTime(2_000_000_000), &mut |_| {}).unwrap()
+        self.repair_with(&options(), report)
+    }
+
+    pub fn repair_with(&self, options: &Options, report: &Report) -> u64 {
+        fsck::repair_all(&self.targets(), options, report, WallTime(2_000_000_000), &mut |_| {}).unwrap()
+    }
+
+    /// The same with what may be all that is left of a file.
+    pub fn repair_and_remove_remains(&self) -> u64 {
+        let options = Options { removes_remains: true, ..options() };
+        self.repair_with(&options, &fsck::check(&self.targets(), &options, &mut |_| {}))
     }
 }
 
@@ -285,7 +295,7 @@ fn target_of(id: TargetId, meta: &Arc<MemoryMeta>) -> Target<'_> {
 }
 
 pub fn options() -> Options {
-    Options { fsname: FSNAME.into(), reads_data: true }
+    Options { fsname: FSNAME.into(), reads_data: true, ..Options::default() }
 }
 
 /// One line for each finding.

@@ -83,8 +83,15 @@ impl Little {
 
     fn run_with(&self, change: impl FnOnce(&mut cli::Fsck)) -> Result<Outcome> {
         let dirs = [TargetId::mdt(0), TargetId::ost(0)].map(|id| self.path(id)).to_vec();
-        let mut arguments =
-            cli::Fsck { dirs, repair: false, data: true, without: Vec::new(), fenced: false, json: true };
+        let mut arguments = cli::Fsck {
+            dirs,
+            repair: false,
+            remove_remains: false,
+            data: true,
+            without: Vec::new(),
+            fenced: false,
+            json: true,
+        };
         change(&mut arguments);
         super::run(&arguments, &|_| Ok(()))
     }
@@ -480,8 +487,15 @@ fn a_repair_that_is_refused_tells_programs_what_was_found() {
     // Nothing is repaired beside a base that cannot be read.
     edit(&little.path(TargetId::ost(0)).join("meta/index"), |bytes| bytes[3 * 4096 + 5] ^= 1);
     let dirs = [TargetId::mdt(0), TargetId::ost(0)].map(|id| little.path(id)).to_vec();
-    let arguments =
-        cli::Fsck { dirs, repair: true, data: false, without: Vec::new(), fenced: false, json: true };
+    let arguments = cli::Fsck {
+        dirs,
+        repair: true,
+        remove_remains: false,
+        data: false,
+        without: Vec::new(),
+        fenced: false,
+        json: true,
+    };
     let told = std::cell::RefCell::new(String::new());
     let tell = |text: &str| {
         told.borrow_mut().push_str(text);
@@ -576,8 +590,15 @@ fn targets_that_were_never_served_are_clean() {
     for (id, path) in ids.iter().zip(&dirs) {
         target_dir::make(path, *id, FSNAME, &["127.0.0.1:7988".to_owned()]).unwrap();
     }
-    let arguments =
-        cli::Fsck { dirs, repair: true, data: true, without: Vec::new(), fenced: false, json: true };
+    let arguments = cli::Fsck {
+        dirs,
+        repair: true,
+        remove_remains: false,
+        data: true,
+        without: Vec::new(),
+        fenced: false,
+        json: true,
+    };
     let outcome = run(&arguments, &|_| Ok(())).unwrap();
     assert!(outcome.found.is_clean(), "{:?}", outcome.found.findings);
 }

@@ -242,7 +242,10 @@ fn damage(context: &Context) -> Result<()> {
     }
     let said = fsck(&cluster, &[], 4)?;
     expect(said.output.starts_with("object-without-inode OST"), &said.output)?;
-    fsck(&cluster, &["--repair"], 1)?;
+    // It has bytes, which are not removed before that is said.
+    let said = fsck(&cluster, &["--repair"], 4)?;
+    expect(said.output.contains("--remove-remains removes it"), &said.output)?;
+    fsck(&cluster, &["--repair", "--remove-remains"], 1)?;
     fsck(&cluster, &["--data", "--repair"], 0)?;
     // Bit rot in data: told with its file and its bytes.
     flip(&object, BLOCK_BYTES + 2 * BLOCK_BYTES + 99)?;
