@@ -211,6 +211,16 @@ impl Image {
         self.osts.values().any(on_ost) || self.mdt_of(fid).is_some_and(on_mdt)
     }
 
+    /// Whether nothing is left of a directory but names in it. (Of one that has moved there may be some that its other MDT has too.)
+    pub fn lacks_directory(&self, fid: Fid) -> bool {
+        let lacks = |mdt: &Mdt| {
+            let mut names = mdt.dentries.range((fid, 0, Vec::new())..);
+            let is_named = names.next().is_some_and(|((parent, ..), _)| *parent == fid);
+            is_named && !mdt.has(fid) && !mdt.moved.contains_key(&fid)
+        };
+        self.mdt_of(fid).is_some_and(lacks)
+    }
+
     /// Whether names anywhere are all known.
     pub fn are_names_whole(&self) -> bool {
         self.mdts.values().all(|mdt| mdt.is_whole)

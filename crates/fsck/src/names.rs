@@ -46,7 +46,7 @@ impl Checker<'_> {
         let called = (*parent, &name[..]);
         if !self.has_directory(*parent) {
             let what = "its directory is not on this MDT";
-            let repair = Repair::fix("remove the name", vec![self.delete(place)]);
+            let repair = self.without_directory(place);
             return out.add(self.found(Kind::DentryWithoutDirectory, called, what, repair));
         }
         let is_name = check_name(name).is_ok();
@@ -62,6 +62,23 @@ impl Checker<'_> {
         self.in_stripe(called, out);
         if let Some(dentry) = dentry {
             self.child(place, dentry, out);
+        }
+    }
+
+    /// What is left of a directory is its names, which say what the files are.
+    fn without_directory(&self, place: &Place) -> Repair {
+        let (parent, ..) = place;
+        match parent.mdt_index().map(TargetId::mdt) == Some(self.target) {
+            true if *parent == Fid::ROOT => Repair::Not(RESTORE),
+            true if self.image.lacks_directory(*parent) => {
+                let owner = self.image.inode(Fid::ROOT).map(|root| (root.attr.uid, root.attr.gid));
+                let (target, owner) = (self.target, owner.unwrap_or_default());
+                Repair::fix(
+                    "make it again, for root alone",
+                    vec![Step::MakeDirectory { target, fid: *parent, owner }],
+                )
+            }
+            _ => Repair::fix("remove the name", vec![self.delete(place)]),
         }
     }
 
@@ -114,7 +131,10 @@ impl Checker<'_> {
         if !self.image.has(fid) {
             let what = format!("it leads to {fid}, which is not there");
             let is_remains = dentry.file_type == FileType::Regular && self.image.may_have_bytes(fid);
-            let repair = self.image.removal(is_remains, "remove the name", vec![self.delete(place)]);
+            let repair = match self.image.lacks_directory(fid) {
+                true => Repair::Not("names are left in it: it is made again for them"),
+                false => self.image.removal(is_remains, "remove the name", vec![self.delete(place)]),
+            };
             return out.add(self.found(Kind::DentryWithoutInode, called, what, repair));
         }
         let inode = self.image.inode(fid);

@@ -67,6 +67,12 @@ pub(crate) enum Step {
         object: ObjectId,
         to: ObjectId,
     },
+    /// A directory of which only names are left, with its owner.
+    MakeDirectory {
+        target: TargetId,
+        fid: Fid,
+        owner: (u32, u32),
+    },
     /// The directory for what has lost its names, with this FID, unless it is there.
     MakeLostAndFound {
         fid: Fid,
@@ -105,7 +111,8 @@ impl Step {
             | Step::Inode { target, .. }
             | Step::Epoch { target, .. }
             | Step::Destroy { target, .. }
-            | Step::Adopt { target, .. } => *target,
+            | Step::Adopt { target, .. }
+            | Step::MakeDirectory { target, .. } => *target,
             Step::MakeLostAndFound { .. } => TargetId::mdt(0),
         }
     }
@@ -273,6 +280,12 @@ fn put_step(tx: &mut Tx<'_>, step: &Step, transno: Transno, now: WallTime) -> Re
                 tx.put(change.table, change.key.to_vec(), change.value.unwrap_or_default().to_vec());
             }
         }
+        Step::MakeDirectory { fid, owner, .. } => {
+            if tx.inode(*fid)?.is_some() {
+                return Ok(false);
+            }
+            tx.put_inode(&Inode::new(directory(*fid, *owner, transno, now)));
+        }
         Step::MakeLostAndFound { fid } => make_lost_and_found(tx, *fid, transno, now)?,
     }
     Ok(true)
@@ -304,15 +317,15 @@ fn edited(mut inode: Inode, edit: &Edit, transno: Transno) -> Inode {
 }
 
 /// For root alone: names below it may lead to what others were not to see.
-fn make_lost_and_found(tx: &mut Tx<'_>, fid: Fid, transno: Transno, now: WallTime) -> Result<(), Status> {
-    if tx.inode(fid)?.is_some() {
-        return Ok(());
-    }
-    let root = tx.inode(Fid::ROOT)?.ok_or(Status::Corrupt)?;
-    let attr = Attr {
+fn directory(fid: Fid, (uid, gid): (u32, u32), transno: Transno, now: WallTime) -> Attr {
+    Attr {
         fid,
+        file_type: FileType::Directory,
         permissions: 0o700,
+        uid,
+        gid,
         link_count: 2,
+        rdev: 0,
         size_bytes: DIRECTORY_SIZE_BYTES,
         block_count: DIRECTORY_SIZE_BYTES / 512,
         atime: now,
@@ -321,10 +334,18 @@ fn make_lost_and_found(tx: &mut Tx<'_>, fid: Fid, transno: Transno, now: WallTim
         btime: now,
         mtime_stamp: now,
         version: Version(transno.0),
+        is_size_known: true,
         write_epoch: 0,
         has_xattrs: false,
-        ..root.attr.clone()
-    };
+    }
+}
+
+fn make_lost_and_found(tx: &mut Tx<'_>, fid: Fid, transno: Transno, now: WallTime) -> Result<(), Status> {
+    if tx.inode(fid)?.is_some() {
+        return Ok(());
+    }
+    let root = tx.inode(Fid::ROOT)?.ok_or(Status::Corrupt)?;
+    let attr = directory(fid, (root.attr.uid, root.attr.gid), transno, now);
     tx.put_inode(&Inode::new(attr));
     let dentry = Dentry { fid, file_type: FileType::Directory };
     tx.put_dentry(Fid::ROOT, LOST_AND_FOUND_NAME, dentry);

@@ -573,7 +573,7 @@ fn a_repair_goes_on_until_nothing_is_left_to_do() {
         (planted.plant)(&world);
         left.extend((planted.end != Repaired).then_some(*kind));
     }
-    // A directory that goes with its only name, and what is in it.
+    // A directory that loses all but its names.
     world.add(fid(0, DIRECTORY), b"deep", Inode::new(attr(fid(0, 930), FileType::Directory)));
     let mut inside = Inode::new(attr(fid(0, 931), FileType::Fifo));
     inside.attr.link_count = 0;
@@ -584,8 +584,39 @@ fn a_repair_goes_on_until_nothing_is_left_to_do() {
     let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, left, "{}", lines(&report));
     assert!(report.findings.iter().all(|finding| finding.target != TargetId::mdt(1)));
-    let key = rows::dentry_key(LOST_AND_FOUND, fid(0, 931).to_string().as_bytes());
-    assert!(world.mdts[0].get(rows::DENTRIES, &key).unwrap().is_some());
+    for (parent, name) in [(fid(0, DIRECTORY), &b"deep"[..]), (fid(0, 930), b"inside")] {
+        assert!(mdt0(&world).get(rows::DENTRIES, &rows::dentry_key(parent, name)).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_directory_that_has_lost_all_but_its_names_is_made_again() {
+    for has_name in [true, false] {
+        let world = world();
+        delete(mdt0(&world), rows::INODES, &fid(0, DIRECTORY).key());
+        if !has_name {
+            delete(mdt0(&world), rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"d"));
+            delete(mdt0(&world), rows::LINKS, &rows::link_key(fid(0, DIRECTORY), Fid::ROOT, b"d"));
+        }
+        let names = world.mdts[0].rows().into_keys().filter(|(table, _)| *table == rows::DENTRIES);
+        let names: Vec<_> = names.collect();
+        let report = world.check();
+        assert!(lines(&report).contains("make it again, for root alone"), "{}", lines(&report));
+        assert!(world.repair(&report) > 0 && world.check().is_clean(), "{}", lines(&world.check()));
+        let made = world.inode(fid(0, DIRECTORY)).unwrap();
+        assert_eq!((made.attr.file_type, made.attr.permissions), (FileType::Directory, 0o700));
+        let kept = world.mdts[0].rows();
+        assert!(names.iter().all(|key| kept.contains_key(key)), "names are gone");
+        let key = rows::dentry_key(LOST_AND_FOUND, fid(0, DIRECTORY).to_string().as_bytes());
+        assert_eq!(kept.contains_key(&(rows::DENTRIES, key)), !has_name);
+    }
+    // The root is not made up: who may do what in it is not known.
+    let world = world();
+    delete(mdt0(&world), rows::INODES, &Fid::ROOT.key());
+    let before = store_contents(&world);
+    let report = world.check();
+    assert!(report.findings.iter().all(|found| !found.repair.is_safe()), "{}", lines(&report));
+    assert!(world.repair(&report) == 0 && before == store_contents(&world));
 }
 
 /// What is in the files of the sound world: their inodes, what their OSTs have of them or say about it, and rows of bytes.
