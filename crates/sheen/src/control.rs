@@ -185,7 +185,7 @@ impl Tell {
     }
 }
 
-/// What is to be taken out is not there.
+/// What is to be taken out, or ended, is not there.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Absent(pub String);

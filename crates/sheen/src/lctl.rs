@@ -326,12 +326,13 @@ fn set_in_each(
     (found, refused)
 }
 
-/// Of several file systems, or processes, those that have not done what others have, or nobody has. What is to be taken out need not have been in all.
+/// Of several file systems, or processes, those that have not done what others have, or nobody has. What is to be taken out, or ended, need not have
+/// been in all.
 ///
 /// # Errors
 /// Nobody has done it, or it is set, or still there, in some.
 fn judge(refused: Vec<Refusal>, is_done: bool, is_deleted: bool, note: impl Fn(&str)) -> Result<()> {
-    let has_it = |(_, error): &&Refusal| !is_deleted || !error.is::<Absent>();
+    let has_it = |(_, error): &&Refusal| !error.is::<Absent>();
     let names: Vec<&str> = refused.iter().filter(has_it).map(|(fsname, _)| fsname.as_str()).collect();
     let names = names.join(", ");
     let mut refused = refused.into_iter();

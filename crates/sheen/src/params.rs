@@ -103,6 +103,8 @@ trait AnyClass: Sync {
     fn writable(&self, node: &Node, pattern: &str) -> Vec<String>;
     /// Whether the management server keeps what is written to this name.
     fn is_kept(&self, name: &str) -> bool;
+    /// Whether what is written to this name is done once.
+    fn is_command(&self, name: &str) -> bool;
     /// Writes those whose name this is; true when there were some.
     fn write(&self, node: &Node, name: &str, value: &str) -> Result<bool>;
 }
@@ -185,6 +187,12 @@ impl<T> AnyClass for Class<T> {
     fn is_kept(&self, name: &str) -> bool {
         let kept = self.params.iter().filter(|param| matches!(param.write, Some(Write::Kept)));
         kept.map(|param| self.path_of(param)).any(|path| glob::matches(&path, name))
+    }
+
+    fn is_command(&self, name: &str) -> bool {
+        let is_once = |param: &&Param<T>| param.write.as_ref().is_some_and(|write| !write.is_lasting());
+        let once = self.params.iter().filter(is_once);
+        once.map(|param| self.path_of(param)).any(|path| glob::matches(&path, name))
     }
 
     fn write(&self, node: &Node, name: &str, value: &str) -> Result<bool> {
@@ -290,21 +298,34 @@ pub fn check_now(node: &Node, pattern: &str, value: &str, is_permanent: bool) ->
 /// Sets what matches the glob; nothing when one of them does not take the value.
 ///
 /// # Errors
-/// It can only be read, or the value is not possible.
+/// It can only be read, or the value is not possible; or none of them can do what is to be done once.
 pub fn set(node: &Node, pattern: &str, value: &str) -> Result<Values> {
     check_now(node, pattern, value, false)?;
-    let mut done = Values::new();
-    for class in CLASSES {
+    set_in(CLASSES, node, pattern, value)
+}
+
+fn set_in(classes: &[&dyn AnyClass], node: &Node, pattern: &str, value: &str) -> Result<Values> {
+    let (mut done, mut refused) = (Values::new(), None);
+    for class in classes {
         for name in class.writable(node, pattern) {
             if class.is_kept(&name) {
                 node.set_permanent(&names::shown(&name), Some(value.to_owned()))?;
                 done.push((names::shown(&name), value.to_owned()));
-            } else if class.write(node, &name, value)? {
-                done.push((names::shown(&name), value.to_owned()));
+                continue;
+            }
+            match class.write(node, &name, value) {
+                Ok(true) => done.push((names::shown(&name), value.to_owned())),
+                Ok(false) => {}
+                // One that has no such client keeps none behind it from dropping it.
+                Err(error) if class.is_command(&name) => refused = refused.or(Some(error)),
+                Err(error) => return Err(error),
             }
         }
     }
-    Ok(done)
+    match refused {
+        Some(error) if done.is_empty() => Err(error),
+        _ => Ok(done),
+    }
 }
 
 /// Brings what this process has in line with the permanent parameters: what they name and what has not got that value

@@ -113,6 +113,8 @@ fn a_file_system_that_refuses_is_named_beside_those_that_do_not() {
     let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(judged(&[], true, false), (Ok(()), lines(&[])));
     assert_eq!(judged(&["absent"], true, true), (Ok(()), lines(&["absent: absent says no"])));
+    let evicted = judged(&["absent"], true, false);
+    assert_eq!(evicted, (Ok(()), lines(&["absent: absent says no"])));
     let one_is_left = judged(&["absent", "b"], true, true);
     let said = lines(&["absent: absent says no", "b: b says no"]);
     assert_eq!(one_is_left, (Err("it is not taken out in b".to_owned()), said));

@@ -16,6 +16,13 @@ fn node(target_count: usize) -> Arc<Node> {
     Node::new(Router::new(), Timer::start(), targets, true, Vec::new(), None, vec!["127.0.0.1:1".to_owned()])
 }
 
+impl Node {
+    /// One that serves nothing.
+    pub fn idle() -> Arc<Node> {
+        node(0)
+    }
+}
+
 /// A target that needs nothing but its directory.
 fn make_target(dir: &Path) -> Label {
     target_dir::make(dir, TargetId::MGT, "", &[]).unwrap();

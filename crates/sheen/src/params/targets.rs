@@ -2,6 +2,7 @@
 
 use super::format::{self, Stat, recovery_status, stats};
 use super::{Class, Param, Write, read_only};
+use crate::control::Absent;
 use crate::mount_table;
 use crate::nid;
 use crate::node::Node;
@@ -664,7 +665,7 @@ fn meant(clients: Vec<(ClientId, String)>, value: &str) -> Result<Vec<ClientId>>
         .map(|(client, _)| client)
         .collect();
     if found.is_empty() {
-        bail!("no client '{value}' has a session there; see `exports.*.uuid`");
+        bail!(Absent(format!("no client '{value}' has a session there; see `exports.*.uuid`")));
     }
     Ok(found)
 }

@@ -194,3 +194,32 @@ fn what_one_ost_is_told_goes_before_what_all_are_told() {
     assert_eq!(no_create(&config, TargetKind::Mdt), BTreeSet::from([1]));
     assert!(no_create(&config, TargetKind::Ost).is_empty());
 }
+
+/// An MDT that has dropped a client already has no session of it any more.
+#[test]
+fn who_cannot_do_something_once_keeps_none_behind_him_from_it() {
+    const fn ending(ends: fn(&bool, &str) -> anyhow::Result<()>, is_lasting: bool) -> [Param<bool>; 1] {
+        let write = Write::Word { values: "a client", check: |_| Ok(()), apply: ends, is_lasting };
+        [Param { name: "end", doc: "Ends a session.", read: |_| None, write: Some(write) }]
+    }
+    static PARAMS: [Param<bool>; 1] = ending(end, false);
+    static LASTING: [Param<bool>; 1] = ending(end, true);
+    fn end(has_it: &bool, value: &str) -> anyhow::Result<()> {
+        if *has_it { Ok(()) } else { bail!("no client {value} is there") }
+    }
+    const fn class(
+        instances: fn(&Node) -> Vec<(String, bool)>,
+        params: &'static [Param<bool>],
+    ) -> Class<bool> {
+        Class { path: "mdt/*", instances, params }
+    }
+    let instances = |_: &Node| vec![("mdt/a".to_owned(), false), ("mdt/b".to_owned(), true)];
+    let nobody = |_: &Node| vec![("mdt/a".to_owned(), false)];
+    let node = Node::idle();
+    let set = |class: Class<bool>| set_in(&[&class], &node, "mdt.*.end", "x");
+    let done = set(class(instances, &PARAMS));
+    assert_eq!(done.expect("one has it"), [("mdt.b.end".to_owned(), "x".to_owned())]);
+    let error = set(class(nobody, &PARAMS)).expect_err("nobody has it");
+    assert_eq!(error.to_string(), "no client x is there");
+    assert!(set(class(instances, &LASTING)).is_err(), "a value is for all, or for none");
+}
