@@ -299,9 +299,10 @@ fn repair(
     targets.extend(without.iter().copied().map(unknown));
     let repaired = fsck::repair_all(&targets, &options, found, now, &mut watch);
     drop(targets);
-    stores.close();
+    let closed = stores.close();
     watcher.end();
-    Ok(repaired_count + repaired?)
+    let repaired_count = repaired_count + repaired?;
+    closed.map(|()| repaired_count)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The stores of all targets, open for reading or for a repair.
 
 use crate::target_dir::TargetDir;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
 use fsck::{Finding, Kind, Repair};
 use std::error::Error as _;
@@ -118,14 +118,29 @@ impl<'a> Stores<'a> {
     }
 
     /// Everything is durable afterwards.
-    pub fn close(self) {
+    ///
+    /// # Errors
+    /// A device has failed to keep what was changed. What is read back from the memory of the kernel says nothing of that.
+    pub fn close(self) -> Result<()> {
+        let mut unkept = None;
         for opened in &self.opened {
             if let Some(objects) = &opened.objects {
                 objects.close();
             }
             if let Some(meta) = opened.meta.store() {
                 meta.close();
+                if meta.durable() < meta.applied() {
+                    unkept = unkept.or(Some(opened.dir));
+                }
             }
+        }
+        match unkept {
+            Some(dir) => bail!(
+                "{} in {} is not repaired for sure: its device failed to keep it",
+                dir.id,
+                dir.path.display()
+            ),
+            None => Ok(()),
         }
     }
 }
@@ -232,6 +247,7 @@ fn reader_findings(dir: &TargetDir, reader: &MetaReader, findings: &mut Vec<Find
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -242,5 +258,27 @@ mod tests {
         };
         assert!(of(libc::EACCES) && of(libc::EMFILE));
         assert!(!of(libc::EIO), "the device says so");
+    }
+
+    #[test]
+    fn a_repair_that_its_device_has_not_kept_is_none() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("mdt");
+        crate::target_dir::make(&path, TargetId::mdt(0), "fs", &["127.0.0.1:1".to_owned()]).unwrap();
+        let dir = crate::target_dir::open(&path).unwrap();
+        for is_failing in [false, true] {
+            let store = MemoryMeta::new();
+            let mut batch = store::Batch::new();
+            batch.put(1, b"key", b"value");
+            store.apply(store.applied().next(), &batch).unwrap();
+            store.set_failing(is_failing);
+            let opened = vec![Opened { dir: &dir, meta: Meta::Empty(store), objects: None }];
+            let said = Stores { opened }.close().err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(
+                said.contains("MDT0000 in") && said.contains("failed to keep it"),
+                is_failing,
+                "{said}"
+            );
+        }
     }
 }
