@@ -53,7 +53,7 @@ struct System {
 
 /// Says what it finds, and what it has done, with `say`.
 fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcome> {
-    let system = lock(&cluster::target_dirs(&arguments.dirs)?)?;
+    let system = lock(&directories(arguments)?)?;
     check_others(&system, arguments)?;
     let options = fsck::Options {
         fsname: system.fsname.clone(),
@@ -83,6 +83,29 @@ fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcom
         say(&outcome.end_text(arguments.repair))?;
     }
     Ok(outcome)
+}
+
+/// Those that are given, and those of clusters but for the targets that an operator does without and that are not there.
+fn directories(arguments: &cli::Fsck) -> Result<Vec<PathBuf>> {
+    let is_left_out = |id: TargetId| {
+        let names = |name: &String| *name == id.to_string() || name.ends_with(&format!("-{id}"));
+        arguments.without.iter().any(names)
+    };
+    let mut found = Vec::new();
+    for path in cluster::target_dirs(&arguments.dirs)? {
+        let is_of_cluster = !arguments.dirs.contains(&path);
+        match target_dir::check_there(&path) {
+            Err(_) if is_of_cluster && target_dir::id_by_name(&path).is_some_and(is_left_out) => {}
+            Err(error) if is_of_cluster => match target_dir::id_by_name(&path) {
+                Some(id) if id.kind != TargetKind::Mgt => {
+                    bail!("{error:#}; or check without it (--without {id})")
+                }
+                _ => return Err(error),
+            },
+            _ => found.push(path),
+        }
+    }
+    Ok(found)
 }
 
 /// That what is repaired is left as its servers can use it, and that none of another machine is at it.
@@ -127,7 +150,7 @@ fn lock(directories: &[PathBuf]) -> Result<System> {
         if path.canonicalize().is_ok_and(|path| !opened.insert(path)) {
             bail!("{} is given twice; name each target once", path.display());
         }
-        let dir = match target_dir::open(path) {
+        let dir = match target_dir::open_to_check(path) {
             Ok(dir) => dir,
             Err(error) => match error.downcast_ref::<DirectoryError>() {
                 Some(DirectoryError::Damaged { reason, .. }) => {

@@ -611,3 +611,34 @@ fn a_directory_that_is_given_twice_is_said_to_be_so() {
     let error = lock(&[mdt.clone(), mdt.join("."), ost]).err().map(|error| format!("{error:#}"));
     assert!(error.as_ref().is_some_and(|line| line.contains("is given twice")), "{error:?}");
 }
+
+/// The disk of a target of a cluster that is lost, or not mounted.
+#[test]
+fn a_target_of_a_cluster_that_is_not_there_can_be_left_out() {
+    let little = Little::new();
+    let dir = little.dir.path().to_path_buf();
+    let shape = cluster::Shape {
+        fsname: FSNAME.to_owned(),
+        mount: dir.join("mount"),
+        is_split: false,
+        transport: String::new(),
+        mdt_count: 1,
+        ost_count: 2,
+    };
+    let mut of = cluster::Cluster::new(shape);
+    of.servers[0].targets = ["MDT0000", "OST0000", "ost0001"].map(str::to_owned).to_vec();
+    of.save(&dir).unwrap();
+    let run = |without: &[&str]| {
+        little.run_with(|arguments| {
+            arguments.dirs = vec![dir.clone()];
+            arguments.without = without.iter().map(|name| (*name).to_owned()).collect();
+        })
+    };
+    for name in ["OST0001", "little-OST0001"] {
+        let found = run(&[name]).unwrap().found;
+        assert!(found.is_clean(), "{:?}", found.findings);
+    }
+    let error = format!("{:#}", run(&[]).err().expect("it is missed"));
+    assert!(error.contains("ost0001, where one was: mount its disk") && !error.contains("mkfs"), "{error}");
+    assert!(run(&["OST0002"]).is_err(), "it is still missed");
+}
