@@ -10,7 +10,8 @@ use mds::rows::{self, Inode};
 pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings) {
     for (at, mdt) in &image.mdts {
         let target = TargetId::mdt(*at);
-        for master in mdt.inodes.values() {
+        // One that was removed has let its stripes go, and stays itself until everybody who may have it open has come back.
+        for master in mdt.inodes.values().filter(|inode| !mdt.orphans.contains(&inode.attr.fid)) {
             for stripe in master.stripes.iter().skip(1) {
                 check_stripe(image, index, (target, master), *stripe, out);
             }

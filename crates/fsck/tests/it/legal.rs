@@ -1,6 +1,8 @@
 //! What is undone and legal, and what may not be relied on, is no damage.
 
-use crate::world::{DIRECTORY, FAR, FILE, REMOTE, WIDE, World, attr, delete, fid, lines, put};
+use crate::world::{
+    DIRECTORY, FAR, FILE, REMOTE, STRIPE, STRIPED, WIDE, World, attr, delete, fid, lines, put,
+};
 use base::{ClientId, Endpoint, Fid, FileType, Layout, ObjectId, TargetId, WallTime};
 use fsck::{Doing, Options};
 use mds::rows::{self, Adopt, Asker, Decision, Dentry, Destroy, Inode, Prepare, Streamed};
@@ -34,6 +36,25 @@ fn what_is_undone_is_no_damage() {
     put(&*world.mdts[0], rows::ORPHANS, &open.key(), b"");
     world.edit(open, |inode| inode.attr.link_count = 0);
     assert_clean(&world, "an orphan");
+    // So is a striped directory whose removal was said again in a recovery; its stripe is gone at once.
+    let (striped, stripe) = (fid(0, STRIPED), fid(1, STRIPE));
+    let mdt0 = &*world.mdts[0];
+    for number in 0..8 {
+        let (name, child) = (format!("n{number}"), fid(0, 100 + number));
+        for parent in [striped, stripe] {
+            delete(world.mdt(parent), rows::DENTRIES, &rows::dentry_key(parent, name.as_bytes()));
+            delete(mdt0, rows::LINKS, &rows::link_key(child, parent, name.as_bytes()));
+        }
+        delete(mdt0, rows::INODES, &child.key());
+    }
+    delete(mdt0, rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"s"));
+    delete(mdt0, rows::LINKS, &rows::link_key(striped, Fid::ROOT, b"s"));
+    world.edit(Fid::ROOT, |root| root.attr.link_count -= 1);
+    world.edit(striped, |inode| inode.attr.link_count = 0);
+    put(mdt0, rows::ORPHANS, &striped.key(), b"");
+    delete(&*world.mdts[1], rows::INODES, &stripe.key());
+    delete(&*world.mdts[1], rows::LINKS, &rows::link_key(stripe, striped, b""));
+    assert_clean(&world, "a striped directory that was removed");
     // Unlinked, and its OST has not been told yet.
     let gone = ObjectId { fid: fid(0, 51), component: 1, stripe: 0 };
     world.put_object(1, gone, 100);
