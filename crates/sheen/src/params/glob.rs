@@ -36,19 +36,13 @@ fn both(pattern: &[u8], path: &[u8]) -> bool {
                     // Any run of elements that stay within the part.
                     let mut at = *at;
                     next.insert(at);
-                    while let Some(after) =
-                        element_end(pattern, at).filter(|_| pattern.get(at) != Some(&b'.'))
+                    while let Some(end) = element_end(pattern, at).filter(|_| pattern.get(at) != Some(&b'.'))
                     {
-                        at = after;
+                        at = end;
                         next.insert(at);
                     }
                 }
-                byte => {
-                    if pattern.get(*at) == Some(&b'*') && *byte != b'/' {
-                        next.insert(*at);
-                    }
-                    next.extend(step(pattern, *at, *byte).filter(|(_, fits)| *fits).map(|(after, _)| after));
-                }
+                byte => next.extend(after(pattern, *at, *byte)),
             }
         }
         reached = closure(pattern, next);
@@ -58,9 +52,10 @@ fn both(pattern: &[u8], path: &[u8]) -> bool {
 
 /// With the positions after stars that stand for nothing.
 fn closure(pattern: &[u8], mut positions: BTreeSet<usize>) -> BTreeSet<usize> {
-    for at in 0..pattern.len() {
-        if positions.contains(&at) && pattern.get(at) == Some(&b'*') {
-            positions.insert(at + 1);
+    let mut waiting: Vec<usize> = positions.iter().copied().collect();
+    while let Some(at) = waiting.pop() {
+        if pattern.get(at) == Some(&b'*') && positions.insert(at + 1) {
+            waiting.push(at + 1);
         }
     }
     positions
@@ -92,27 +87,21 @@ fn expand(pattern: &str) -> Vec<String> {
     done
 }
 
-/// Backtracks to the last star only, so that the time is at most the product of the lengths.
+/// All positions at once: a star stops at `/`, so that it may be one before the last that has to take more.
 fn one(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        if let Some((next, true)) = step(pattern, p, name[n]) {
-            p = next;
-            n += 1;
-        } else if pattern.get(p) == Some(&b'*') {
-            star = Some((p + 1, n));
-            p += 1;
-        } else if let Some((after_star, at)) = star
-            && name[at] != b'/'
-        {
-            star = Some((after_star, at + 1));
-            (p, n) = (after_star, at + 1);
-        } else {
-            return false;
-        }
+    let mut reached = closure(pattern, [0].into());
+    for byte in name {
+        let next = reached.iter().flat_map(|at| after(pattern, *at, *byte));
+        reached = closure(pattern, next.collect());
     }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+    reached.contains(&pattern.len())
+}
+
+/// Where the pattern may be after a byte of a name.
+fn after(pattern: &[u8], at: usize, byte: u8) -> impl Iterator<Item = usize> {
+    let stays = (pattern.get(at) == Some(&b'*') && byte != b'/').then_some(at);
+    let goes_on = step(pattern, at, byte).filter(|(_, fits)| *fits).map(|(after, _)| after);
+    stays.into_iter().chain(goes_on)
 }
 
 /// Whether one element of the pattern takes the byte, and where the next one begins.

@@ -18,6 +18,9 @@ fn globs_stay_within_one_part() {
         "mdt.*.exports.127.0.0.1:9@tcp.uuid",
         "mdt/fs-MDT0000/exports/127.0.0.1:9@tcp/uuid"
     ));
+    assert!(glob::matches("mdt.*.exports.*.*", "mdt/fs-MDT0000/exports/127.0.0.1:9@tcp/uuid"));
+    assert!(glob::matches("mgs.MGS.exports.*.*", "mgs/MGS/exports/127.0.0.1:9@tcp/uuid"));
+    assert!(glob::matches("*.*.exports.127.*.uu*", "mdt/fs-MDT0000/exports/127.0.0.1:9@tcp/uuid"));
     assert!(!glob::matches("mdt.*.uuid", "mdt/fs-MDT0000/exports/0@lo/uuid"));
 }
 
