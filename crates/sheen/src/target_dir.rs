@@ -269,7 +269,18 @@ fn remove_begun(dir: &Path) -> io::Result<()> {
 /// It is no target, damaged, of another version, or served already.
 pub fn open(path: &Path) -> Result<TargetDir> {
     let path = canonical(path)?;
-    let directory = open_soon(&path)?;
+    let directory = open_soon(&path, TargetDirectory::open)?;
+    let Label { path, id, fsname, uuid, mgs, coordinator } = label_of(path, directory.superblock())?;
+    Ok(TargetDir { path, id, fsname, uuid, mgs, coordinator, directory })
+}
+
+/// As `open`, also where nothing can be written: a device that the kernel has made read-only, or a snapshot of one.
+///
+/// # Errors
+/// As `open`.
+pub fn open_to_check(path: &Path) -> Result<TargetDir> {
+    let path = canonical(path)?;
+    let directory = open_soon(&path, TargetDirectory::open_to_check)?;
     let Label { path, id, fsname, uuid, mgs, coordinator } = label_of(path, directory.superblock())?;
     Ok(TargetDir { path, id, fsname, uuid, mgs, coordinator, directory })
 }
@@ -352,10 +363,13 @@ pub fn check_coordinators(labels: &[Label], is_etcd: bool) -> Result<()> {
 }
 
 /// A server that was killed lets go of its target only when the kernel has taken it down: it is waited for, any other is not.
-fn open_soon(path: &Path) -> Result<TargetDirectory, DirectoryError> {
+fn open_soon(
+    path: &Path,
+    open: fn(&Path) -> Result<TargetDirectory, DirectoryError>,
+) -> Result<TargetDirectory, DirectoryError> {
     let start = Instant::now();
     loop {
-        let opened = TargetDirectory::open(path);
+        let opened = open(path);
         let Err(DirectoryError::Running { pid, .. }) = &opened else { return opened };
         if !pid.parse().is_ok_and(sys::is_going) || start.elapsed() > GOING_TIMEOUT {
             return opened;

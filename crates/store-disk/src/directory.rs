@@ -173,6 +173,23 @@ impl TargetDirectory {
         Ok(TargetDirectory { path: path.to_path_buf(), superblock, _lock: lock })
     }
 
+    /// As `open`, also where nothing can be written. The lock does not name this process then.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn open_to_check(path: &Path) -> Result<TargetDirectory, DirectoryError> {
+        match TargetDirectory::open(path) {
+            Err(DirectoryError::Io { source, .. }) if device::errno(&source) == libc::EROFS => {
+                // flock(2) needs no descriptor that can write, and servers of the same device, mounted elsewhere, see it.
+                let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
+                let lock = locked(path, device::open_to_read(&path.join(LOCK_NAME)).map_err(io)?)?;
+                let superblock = read_superblock(path)?;
+                Ok(TargetDirectory { path: path.to_path_buf(), superblock, _lock: lock })
+            }
+            opened => opened,
+        }
+    }
+
     /// Reads the superblock without locking, for status commands.
     ///
     /// # Errors
@@ -390,13 +407,18 @@ fn try_lock(file: &File) -> io::Result<bool> {
     device::try_lock(file)
 }
 
-pub(crate) fn lock(path: &Path) -> Result<Lock, DirectoryError> {
+fn locked(path: &Path, file: File) -> Result<Lock, DirectoryError> {
     let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
-    let file = device::open(&path.join(LOCK_NAME), true).map_err(io)?;
     if !try_lock(&file).map_err(io)? {
         let pid = Some(holder(&file)).filter(|pid| !pid.is_empty()).unwrap_or_else(|| "unknown".to_string());
         return Err(DirectoryError::Running { path: path.to_path_buf(), pid });
     }
+    Ok(file)
+}
+
+pub(crate) fn lock(path: &Path) -> Result<Lock, DirectoryError> {
+    let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
+    let file = locked(path, device::open(&path.join(LOCK_NAME), true).map_err(io)?)?;
     device::set_length(&file, 0).map_err(io)?;
     device::write_all(&file, format!("{}\n", std::process::id()).as_bytes(), 0)
         .map_err(|(_, error)| io(error))?;

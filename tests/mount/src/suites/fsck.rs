@@ -267,9 +267,35 @@ fn damage(context: &Context) -> Result<()> {
     fs::copy(&aside, &object)?;
     damaged_base(&cluster)?;
     fsck(&cluster, &["--data"], 0)?;
+    read_only(context, &cluster)?;
     cluster.up()?;
     expect_eq(fs::read(place.join("file"))?, vec![0x5a; 20_000], "the file")?;
     cluster.down().map(drop)
+}
+
+/// A snapshot of the devices, or one that the kernel has made read-only after an error. Servers of the same device are seen all the same.
+fn read_only(context: &Context, cluster: &Cluster) -> Result<()> {
+    let place = context.work.join("read-only");
+    fs::create_dir(&place)?;
+    let (data, seen) = (cluster.data.to_string_lossy(), place.to_string_lossy());
+    let run = |words: &[&str]| -> Result<()> {
+        let (program, arguments) = words.split_first().context("a program")?;
+        let status = Command::new(program).args(arguments).status()?;
+        expect(status.success(), &format!("{words:?}: {status}"))
+    };
+    run(&["mount", "--bind", &data, &seen])?;
+    let checked = (|| {
+        run(&["mount", "-o", "remount,bind,ro", &seen])?;
+        let check = || cluster.try_sheen(&["fsck", &seen, "--data"], COMMAND_LIMIT);
+        let said = check()?;
+        expect(said.end.status_code() == Some(0) && said.output.ends_with("clean\n"), &said.all())?;
+        cluster.up()?;
+        let said = check()?;
+        expect(said.end.status_code() == Some(8) && said.errors.contains("already running"), &said.all())?;
+        cluster.down().map(drop)
+    })();
+    run(&["umount", &seen])?;
+    checked
 }
 
 /// A bit in the base of an MDT, and a base that is cut.
