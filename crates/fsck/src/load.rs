@@ -59,6 +59,7 @@ struct Loader<'a, 'b> {
     store: &'a dyn MetaStore,
     out: &'a mut Findings,
     ticker: &'a mut Ticker<'b>,
+    read: BTreeSet<Table>,
     /// Tables that could not be read to their end, by what the store says.
     unread: BTreeMap<String, BTreeSet<String>>,
 }
@@ -72,6 +73,7 @@ impl Loader<'_, '_> {
         name: &'static str,
         mut take: impl FnMut(&[u8], Option<&[u8]>) -> Taken<()>,
     ) -> bool {
+        self.read.insert(table);
         let (out, target, ticker) = (&mut *self.out, self.target, &mut *self.ticker);
         let read = rows(self.store, table, &mut |key, value| {
             ticker.item();
@@ -86,6 +88,19 @@ impl Loader<'_, '_> {
                 false
             }
         }
+    }
+
+    /// What a newer version has left, which no server of this one takes either. False where there is such.
+    fn is_known(&mut self, known: Result<(), StoreError>) -> bool {
+        let Err(error @ StoreError::UnknownRow { table, .. }) = known else { return true };
+        // Of a table that is read here all rows are looked at.
+        if self.read.contains(&table) {
+            return true;
+        }
+        let repair = Repair::Not("use a version that knows it");
+        let subject = format!("table {table}");
+        self.out.add(Finding::new(Kind::RowDamaged, self.target, subject, error.to_string(), repair));
+        false
     }
 
     /// Says which tables could not be read, in one line for each reason.
@@ -140,7 +155,8 @@ impl Image {
             };
             ticker.step(rows);
             let unread = BTreeMap::new();
-            let mut loader = Loader { target: id, store, out: &mut *out, ticker: &mut ticker, unread };
+            let read = BTreeSet::new();
+            let mut loader = Loader { target: id, store, out: &mut *out, ticker: &mut ticker, read, unread };
             match id.kind {
                 TargetKind::Mgt => loader.load_mgt(&mut image, fsname),
                 TargetKind::Mdt => {
@@ -170,6 +186,7 @@ impl Loader<'_, '_> {
             Ok(())
         });
         self.load_sessions();
+        self.is_known(mgs::check_known(self.store));
     }
 
     fn load_mdt(&mut self, image: &mut Image) -> Mdt {
@@ -179,11 +196,13 @@ impl Loader<'_, '_> {
         let are_operations_whole = self.load_operations(&mut mdt, image);
         let is_data_whole = self.load_data(&mut mdt);
         mdt.sessions = self.load_sessions();
+        let is_known = self.is_known(mdt_rows::check_known(self.store));
         mdt.is_whole = are_names_whole
             && is_rest_whole
             && are_operations_whole
             && is_data_whole
-            && mdt.sessions.is_whole;
+            && mdt.sessions.is_whole
+            && is_known;
         mdt
     }
 
@@ -383,8 +402,10 @@ impl Loader<'_, '_> {
             Ok(())
         });
         ost.sessions = self.load_sessions();
+        let is_known = self.is_known(ost_rows::check_known(self.store));
         let are_objects_whole = objects.is_some_and(|objects| self.load_objects(&mut ost, objects));
-        ost.is_whole = rows && tombstones && born && are_known && ost.sessions.is_whole && are_objects_whole;
+        ost.is_whole =
+            rows && tombstones && born && are_known && ost.sessions.is_whole && are_objects_whole && is_known;
         ost
     }
 

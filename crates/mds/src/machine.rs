@@ -238,7 +238,7 @@ impl<M: MetaStore> Mds<M> {
     ) -> Result<Mds<M>, OpenError> {
         let target = TargetId::mdt(options.index);
         let store_error = |source| OpenError::Store { target, source };
-        target::known::check(&*store, &crate::rows::known::KINDS).map_err(store_error)?;
+        crate::rows::check_known(&*store).map_err(store_error)?;
         let core_options = CoreOptions {
             id: target,
             uuid: options.uuid,

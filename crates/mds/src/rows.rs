@@ -2,7 +2,9 @@
 //!
 //! Keys begin with FIDs in big-endian order, so that what belongs to one inode or directory is contiguous.
 
-pub(crate) mod known;
+mod known;
+
+pub use known::check_known;
 
 use base::{Attr, ClientId, Fid, FileType, Layout, Status};
 use borsh::{BorshDeserialize, BorshSerialize};

@@ -168,11 +168,19 @@ pub struct Mgs<M: MetaStore> {
     core_out: Vec<CoreOutput>,
 }
 
+/// Whether this version understands the rows of an MGT, as a start looks at them.
+///
+/// # Errors
+/// `UnknownRow`.
+pub fn check_known(store: &dyn MetaStore) -> Result<(), StoreError> {
+    target::known::check(store, &row::KINDS)
+}
+
 impl<M: MetaStore> Mgs<M> {
     /// # Errors
     /// If the store fails or a row is damaged (`CorruptRow`).
     pub fn open(store: Arc<M>, options: MgsOptions) -> Result<Mgs<M>, StoreError> {
-        target::known::check(&*store, &row::KINDS)?;
+        check_known(&*store)?;
         let configs = read_configs(&*store)?;
         let grace = if options.active_until.is_some() { FOUND_WITHIN } else { LEASE };
         let starts = Starts::read(&*store)?;

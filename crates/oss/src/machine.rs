@@ -172,7 +172,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         options: OssOptions,
     ) -> Result<Oss<M, O>, StoreError> {
         assert_eq!(options.id.kind, TargetKind::Ost, "object storage targets have OST ids");
-        target::known::check(&*meta, &crate::rows::KINDS)?;
+        crate::rows::check_known(&*meta)?;
         let core_options = CoreOptions {
             id: options.id,
             uuid: options.uuid,

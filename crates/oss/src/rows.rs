@@ -20,7 +20,7 @@ const BORN_VERSION: u8 = 2;
 const ADOPTED_VERSION: u8 = 2;
 
 /// All of them, as far as a start looks at them: they are as many as there are objects.
-pub(crate) const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 3] = [
     Kind { table: OBJECTS, name: "object", look: Look::First(|_, value| is_version(value, VERSION)) },
     Kind {
         table: TOMBSTONES,
@@ -33,6 +33,14 @@ pub(crate) const KINDS: [Kind; 3] = [
         look: Look::First(|_, value| is_version(value, VERSION) || is_version(value, BORN_VERSION)),
     },
 ];
+
+/// Whether this version understands the rows of a target, as a start looks at them.
+///
+/// # Errors
+/// `UnknownRow`.
+pub fn check_known(store: &dyn MetaStore) -> Result<(), StoreError> {
+    target::known::check(store, &KINDS)
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ObjectRow {

@@ -67,6 +67,10 @@ const PLANTED: &[Planted] = &[
         assert!(world.mdts[0].rot(rows::DENTRIES, &key));
     }),
     planted(Kind::RowDamaged, Left, |world| put(mdt0(world), rows::DENTRIES, b"short", b"\x01")),
+    // Of a newer version, which no server of this one takes.
+    planted(Kind::RowDamaged, Left, |world| put(mdt0(world), 77, b"key", b"\x05")),
+    planted(Kind::RowDamaged, Left, |world| put(&*world.osts[0].0, 77, b"key", b"\x05")),
+    planted(Kind::RowDamaged, Left, |world| put(&*world.mgt, 77, b"key", b"\x05")),
     planted(Kind::RowDamaged, Left, |world| {
         let key = object(0).key();
         put(&*world.osts[0].0, ost_rows::OBJECTS, &key, b"\x09");

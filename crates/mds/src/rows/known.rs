@@ -11,7 +11,7 @@ const fn kind(table: Table, name: &'static str, look: Look) -> Kind {
 /// Rows of a table that grows with the file system, or with what is to be done.
 const OF_THIS_VERSION: Look = Look::First(|_, value| is_version(value, ROW_VERSION));
 
-pub(crate) const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 14] = [
     kind(DENTRIES, "dentry", OF_THIS_VERSION),
     kind(INODES, "inode", OF_THIS_VERSION),
     kind(XATTRS, "xattr", Look::Nowhere),
@@ -28,6 +28,14 @@ pub(crate) const KINDS: [Kind; 14] = [
     kind(STREAMED, "streamed part", Look::All(|_, value| decode::<Streamed>(value).is_ok())),
     kind(STATE, "state", Look::All(is_state)),
 ];
+
+/// Whether this version understands the rows of an MDT, as a start looks at them.
+///
+/// # Errors
+/// `UnknownRow`.
+pub fn check_known(store: &dyn store::MetaStore) -> Result<(), store::StoreError> {
+    target::known::check(store, &KINDS)
+}
 
 fn is_state(key: &[u8], value: &[u8]) -> bool {
     match key {
