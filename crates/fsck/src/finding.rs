@@ -161,16 +161,28 @@ impl fmt::Display for Finding {
 
 /// Of a broken file system there may be as many as it has files; those beyond are counted, and found by the next check.
 const FINDING_COUNT_MAX: usize = 10_000;
+/// Of those that a repair ends, which has to be kept from none of them by others. Each time that it has done so many, everything is checked again.
+const SAFE_COUNT_MAX: usize = 100_000;
 
 #[derive(Default)]
 pub(crate) struct Findings {
     kept: Vec<Finding>,
+    safe_count: usize,
     left_out: u64,
+    /// Also of those that are left out.
+    kinds: BTreeSet<Kind>,
 }
 
 impl Findings {
     pub fn add(&mut self, finding: Finding) {
-        if self.kept.len() < FINDING_COUNT_MAX {
+        self.kinds.insert(finding.kind);
+        let is_safe = finding.repair.is_safe();
+        let is_kept = match is_safe {
+            true => self.safe_count < SAFE_COUNT_MAX,
+            false => self.kept.len() - self.safe_count < FINDING_COUNT_MAX,
+        };
+        if is_kept {
+            self.safe_count += usize::from(is_safe);
             self.kept.push(finding);
         } else {
             self.left_out += 1;
@@ -178,7 +190,7 @@ impl Findings {
     }
 
     pub fn has(&self, kind: Kind) -> bool {
-        self.kept.iter().any(|finding| finding.kind == kind)
+        self.kinds.contains(&kind)
     }
 
     pub fn into_parts(self) -> (Vec<Finding>, u64) {
@@ -197,4 +209,26 @@ pub(crate) fn shown(name: &[u8]) -> String {
 /// Numbers in a line: `0, 2, 5`.
 pub(crate) fn listed<T: fmt::Display>(items: &BTreeSet<T>) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_repaired_is_kept_behind_any_number_of_what_cannot() {
+        let mut findings = Findings::default();
+        let add = |findings: &mut Findings, kind, repair| {
+            findings.add(Finding::new(kind, TargetId::mdt(0), "it", "is wrong", repair));
+        };
+        for _ in 0..FINDING_COUNT_MAX + 7 {
+            add(&mut findings, Kind::ObjectMissing, Repair::Not(RESTORE));
+        }
+        add(&mut findings, Kind::TargetOutdated, Repair::Not(RESTORE));
+        add(&mut findings, Kind::LinkCountWrong, Repair::of_store("count them"));
+        assert!(findings.has(Kind::TargetOutdated), "nothing may be repaired then");
+        let (kept, left_out) = findings.into_parts();
+        assert_eq!((kept.len(), left_out), (FINDING_COUNT_MAX + 1, 8));
+        assert_eq!(kept.last().map(|found| found.kind), Some(Kind::LinkCountWrong));
+    }
 }
