@@ -214,7 +214,12 @@ impl OfOst<'_> {
             out.add(self.found(Kind::ObjectWithoutInode, object, what, repair));
         } else {
             let what = "its file has no such object";
-            let repair = Repair::Not("the layout may be what is wrong; compare it with a backup");
+            let repair = match self.ost.has_bytes(object) && !self.image.removes_remains {
+                true => Repair::Not(
+                    "the layout may be what is wrong: compare it with a backup; --remove-remains removes the object",
+                ),
+                false => Repair::fix("remove it", destroy()),
+            };
             out.add(self.found(Kind::ObjectNotInLayout, object, what, repair));
         }
     }

@@ -303,8 +303,9 @@ const PLANTED: &[Planted] = &[
         let of_no_mdt = ObjectId { fid: Fid { seq: 3, oid: 1, ver: 0 }, component: 1, stripe: 0 };
         world.put_object(0, of_no_mdt, 100);
     }),
-    planted(Kind::ObjectNotInLayout, Left, |world| world.put_object(0, object(5), 100)),
-    planted(Kind::ObjectNotInLayout, Left, |world| world.put_object(1, object(0), 100)),
+    planted(Kind::ObjectNotInLayout, Repaired, |world| world.put_object(0, object(5), 0)),
+    planted(Kind::ObjectNotInLayout, Remains, |world| world.put_object(0, object(5), 100)),
+    planted(Kind::ObjectNotInLayout, Remains, |world| world.put_object(1, object(0), 100)),
     planted(Kind::ObjectMissing, Left, |world| {
         world.osts[0].1.destroy(&object(0)).unwrap();
     }),
@@ -573,7 +574,8 @@ fn a_repair_goes_on_until_nothing_is_left_to_do() {
     let chosen =
         chosen.iter().chain(&[Kind::ObjectWithoutInode, Kind::ObjectNotInLayout, Kind::StripeDiffers]);
     for kind in chosen {
-        let planted = PLANTED.iter().find(|planted| planted.kind == *kind).unwrap();
+        let of_kind = |planted: &&Planted| planted.kind == *kind;
+        let planted = PLANTED.iter().filter(of_kind).max_by_key(|planted| planted.end == Remains).unwrap();
         (planted.plant)(&world);
         left.extend((planted.end != Repaired).then_some(*kind));
     }
