@@ -57,7 +57,7 @@ pub fn run(arguments: &Lctl) -> Result<()> {
         }
         LctlCommand::ListParam { mark, recursive, patterns } => {
             let here = control::processes();
-            patterns.iter().try_for_each(|pattern| list(&here, pattern, *mark, *recursive))
+            each_of(patterns, |pattern| list(&here, pattern, *mark, *recursive))
         }
         LctlCommand::ListNids => list_nids(),
         LctlCommand::PoolNew { place } => pools::create(place),

@@ -166,3 +166,11 @@ fn a_process_that_refuses_a_value_is_named_beside_those_that_take_it() {
     assert_eq!(judged(&[3]), (0, Err("there is no parameter 'at_min'".to_owned())));
     assert_eq!(judged(&[4]), (0, Ok(())), "which nobody has");
 }
+
+#[test]
+fn a_name_that_is_not_there_keeps_none_behind_it_from_being_listed() {
+    let patterns = ["nonsense", "more nonsense"].map(str::to_owned).to_vec();
+    let command = LctlCommand::ListParam { mark: false, recursive: false, patterns };
+    let error = run(&Lctl { device: None, command }).expect_err("neither is there");
+    assert!(error.to_string().starts_with("2 of 2 are not here"), "{error}");
+}
