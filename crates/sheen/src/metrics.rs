@@ -24,9 +24,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// Where metrics are served when no place is named.
 pub const ADDRESS: &str = "127.0.0.1:7989";
@@ -70,9 +71,10 @@ fn exposition() -> String {
     let is_silent = |tell: &Result<Tell>| tell.as_ref().is_err_and(control::is_silence);
     let silent: Vec<u32> = told.iter().filter(|(_, tell)| is_silent(tell)).map(|(pid, _)| *pid).collect();
     let mut gathered = Gathered::of(told);
-    gathered.add_missed(&served::of_silent(&silent));
+    let mut heard = served::dirs_of_others(&silent);
+    gathered.add_missed(&served::of_silent(&silent), &mut heard);
     for gone in served::gone(|_| false) {
-        gathered.add_missed(&gone.targets);
+        gathered.add_missed(&gone.targets, &mut heard);
     }
     let mut registry = Registry::default();
     registry.register_collector(Box::new(gathered));
@@ -112,14 +114,19 @@ impl Gathered {
         gathered
     }
 
-    /// Targets whose process has died or says nothing, but for those that another one serves by now.
-    fn add_missed(&mut self, targets: &[TargetStatus]) {
+    /// Targets whose process has died or says nothing, but for those that another one serves by now. `heard`: the directories of what is served
+    /// or missed already, which tell the management servers of several clusters apart.
+    fn add_missed(&mut self, targets: &[TargetStatus], heard: &mut BTreeSet<PathBuf>) {
         let known = self.0.get(families::TARGET_STATE.name);
         let is_told = |target: &&TargetStatus| {
+            if target.name == "MGS" {
+                return heard.contains(&target.dir);
+            }
             let name = status::name_of(target);
             known.is_some_and(|states| states.keys().any(|labels| labels.first() == Some(&name)))
         };
         let missed: Vec<TargetStatus> = targets.iter().filter(|target| !is_told(target)).cloned().collect();
+        heard.extend(missed.iter().map(|target| target.dir.clone()));
         collect::of_missed(&missed).into_iter().for_each(|sample| self.add(sample));
     }
 

@@ -12,6 +12,7 @@ use crate::others;
 use crate::sys;
 use crate::target_dir;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -199,6 +200,12 @@ fn of_silent_in(dir: &Path, pids: &[u32]) -> Vec<TargetStatus> {
         ..target
     };
     texts.flat_map(|(pid, text)| text.targets.into_iter().map(move |target| silent(pid, target))).collect()
+}
+
+/// The directories of what all other processes serve that live.
+pub fn dirs_of_others(pids: &[u32]) -> BTreeSet<PathBuf> {
+    let texts = living_in(&control::run_dir()).into_iter().filter(|(pid, _)| !pids.contains(pid));
+    texts.flat_map(|(_, text)| text.targets.into_iter().map(|target| target.dir)).collect()
 }
 
 /// The processes that live and serve something below this directory, whether or not they say anything.

@@ -122,3 +122,33 @@ fn the_manual_has_every_state_watched_in_which_a_target_serves_nobody() {
     let wanted = collect::STATES.into_iter().filter(|state| !is_harmless(state)).collect();
     assert_eq!(watched, wanted);
 }
+
+/// Each management server has the same name, whatever cluster of this machine it is of.
+#[test]
+fn a_management_server_that_is_down_is_told_beside_that_of_another_cluster() {
+    let of = |dir: &str, state: &str| TargetStatus {
+        name: "MGS".to_owned(),
+        fsname: String::new(),
+        dir: dir.into(),
+        nid: String::new(),
+        state: state.to_owned(),
+        pid: 0,
+        recovery: None,
+        owner: None,
+        alert: None,
+        unserved: None,
+        unheard: Vec::new(),
+    };
+    let told = || vec![(1, telling(collect::of_missed(&[of("/a/mgs", status::ACTIVE)])))];
+    let down = |missed: &[&str]| {
+        let (mut gathered, mut heard) = (Gathered::of(told()), BTreeSet::from([PathBuf::from("/a/mgs")]));
+        for dir in missed {
+            gathered.add_missed(&[of(dir, status::DOWN)], &mut heard);
+        }
+        let labels = ["MGS".to_owned(), status::DOWN.to_owned()];
+        gathered.0[families::TARGET_STATE.name][&labels[..]]
+    };
+    assert_eq!(down(&["/b/mgs"]), 1.0);
+    assert_eq!(down(&["/b/mgs", "/b/mgs"]), 1.0, "it is missed once");
+    assert_eq!(down(&["/a/mgs"]), 0.0, "it is served again");
+}
