@@ -1,5 +1,6 @@
 //! The rows of all targets, in memory.
 
+use crate::few::Few;
 use crate::finding::Repair;
 use crate::repair::Step;
 use base::{ClientId, ClusterConfig, Endpoint, Epoch, Fid, Layout, ObjectId, Start, TargetId, Transno};
@@ -38,7 +39,7 @@ pub(crate) struct Mdt {
     /// `None` where the row is damaged.
     pub dentries: BTreeMap<Place, Option<Dentry>>,
     /// Directory and name of each link of an inode.
-    pub links: BTreeMap<Fid, BTreeSet<(Fid, Vec<u8>)>>,
+    pub links: BTreeMap<Fid, Few<(Fid, Vec<u8>)>>,
     pub xattrs: BTreeMap<Fid, Xattrs>,
     pub orphans: BTreeSet<Fid>,
     /// Stripes by OST, FID and component.

@@ -1,5 +1,6 @@
 //! What leads to what: names of inodes, masters of stripes, paths.
 
+use crate::few::Few;
 use crate::finding::shown;
 use crate::image::Image;
 use base::names::name_hash;
@@ -14,7 +15,7 @@ pub(crate) type Name<'a> = (Fid, &'a [u8]);
 
 pub(crate) struct Index<'a> {
     /// All names that lead to an inode, wherever they are.
-    names: BTreeMap<Fid, BTreeSet<Name<'a>>>,
+    names: BTreeMap<Fid, Few<Name<'a>>>,
     /// Names that an inode has a link for, that are gone, and that can come back.
     pub lost: BTreeMap<Fid, BTreeSet<Name<'a>>>,
     /// Directories in a directory, as far as their names are known.
@@ -37,7 +38,7 @@ impl<'a> Index<'a> {
         for mdt in image.mdts.values() {
             for ((parent, _, name), dentry) in &mdt.dentries {
                 match dentry {
-                    Some(dentry) => drop(index.names.entry(dentry.fid).or_default().insert((*parent, name))),
+                    Some(dentry) => index.names.entry(dentry.fid).or_default().insert((*parent, name)),
                     None => drop(index.unsure.insert(*parent)),
                 }
             }
@@ -61,7 +62,7 @@ impl<'a> Index<'a> {
                         continue;
                     }
                     match dentry_at(image, name) {
-                        Some(None) => drop(self.names.entry(*fid).or_default().insert(name)),
+                        Some(None) => self.names.entry(*fid).or_default().insert(name),
                         None if can_come_back(image, *fid, name) => {
                             self.lost.entry(*fid).or_default().insert(name);
                         }
@@ -73,7 +74,7 @@ impl<'a> Index<'a> {
         // An inode that has all the names that it counts has lost none: the link is too much.
         let names = &self.names;
         self.lost.retain(|fid, _| {
-            let known = names.get(fid).map_or(0, BTreeSet::len);
+            let known = names.get(fid).map_or(0, Few::len);
             image.inode(*fid).is_some_and(|inode| match inode.attr.file_type {
                 FileType::Directory => known == 0 && inode.attr.link_count > 0,
                 _ => known < inode.attr.link_count as usize,
@@ -111,7 +112,7 @@ impl<'a> Index<'a> {
     }
 
     pub fn name_count(&self, fid: Fid) -> usize {
-        self.names.get(&fid).map_or(0, BTreeSet::len)
+        self.names.get(&fid).map_or(0, Few::len)
     }
 
     pub fn lost_count(&self, fid: Fid) -> usize {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod data;
+mod few;
 mod finding;
 mod image;
 mod index;

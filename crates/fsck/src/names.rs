@@ -1,5 +1,6 @@
 //! Dentries and links: each name leads to an inode, and each inode knows its names.
 
+use crate::few::Few;
 use crate::finding::{Finding, Findings, Kind, RESTORE, Repair};
 use crate::image::{Image, Mdt, Place};
 use crate::index::{Index, Name, has_link};
@@ -167,7 +168,7 @@ impl Checker<'_> {
         Some(Step::Put { target, table: rows::LINKS, key, value: Vec::new() })
     }
 
-    fn links(&self, fid: Fid, links: &BTreeSet<(Fid, Vec<u8>)>, out: &mut Findings) {
+    fn links(&self, fid: Fid, links: &Few<(Fid, Vec<u8>)>, out: &mut Findings) {
         let is_there = self.mdt.has(fid) || !self.mdt.is_whole || self.image.is_moving(fid);
         for (parent, name) in links {
             let called = (*parent, &name[..]);
