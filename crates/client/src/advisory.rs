@@ -4,6 +4,7 @@
 //! and the request comes again after that: a lock that the MDT had already given to somebody else, because this request gave it up,
 //! would be in the way of that one's replay, and one of the two be lost.
 
+use crate::lock_owners::LockOwner;
 use crate::seldom::Bare;
 use base::{Extent, Status};
 use std::collections::BTreeSet;
@@ -32,14 +33,21 @@ impl OnItsWay {
 pub(crate) struct Advisory {
     held: Vec<FileLock>,
     /// Owners, of flock(2) or not, that may hold something besides: they are not replayed, and unlocked all the same.
-    doubtful: BTreeSet<(u64, bool)>,
+    doubtful: BTreeSet<LockOwner>,
+    /// Those that the MDT has dropped unasked: others may have them since, and who had them does not know.
+    lost: Vec<FileLock>,
     on_their_way: Vec<OnItsWay>,
     last_asked: u64,
 }
 
 impl Bare for Advisory {
-    const BARE: &'static Advisory =
-        &Advisory { held: Vec::new(), doubtful: BTreeSet::new(), on_their_way: Vec::new(), last_asked: 0 };
+    const BARE: &'static Advisory = &Advisory {
+        held: Vec::new(),
+        doubtful: BTreeSet::new(),
+        lost: Vec::new(),
+        on_their_way: Vec::new(),
+        last_asked: 0,
+    };
 }
 
 impl Advisory {
@@ -61,6 +69,10 @@ impl Advisory {
         let Some(index) = self.on_their_way.iter().position(|other| other.asked == asked) else { return };
         let ended = self.on_their_way.remove(index);
         let owner = (ended.lock.owner, ended.lock.is_flock);
+        if !self.lost.is_empty() && (result.is_ok() || ended.lock.kind == FlockKind::Unlock) {
+            // He goes on with a lock that he has, or relies on none there.
+            apply(&mut self.lost, FileLock { kind: FlockKind::Unlock, ..ended.lock });
+        }
         match result {
             Ok(()) => {
                 if ended.lock.extent == Extent::WHOLE {
@@ -121,10 +133,31 @@ impl Advisory {
     }
 
     /// The MDT has dropped all of it.
-    pub(crate) fn clear(&mut self) {
-        self.held.clear();
+    pub(crate) fn lose_all(&mut self) {
+        self.lost.append(&mut self.held);
         self.doubtful.clear();
     }
+
+    /// A restarted MDT has refused one of these; it may have taken others, and says not which.
+    pub(crate) fn lose(&mut self, refused: &[FileLock]) {
+        let owners: BTreeSet<LockOwner> = refused.iter().map(owner_of).collect();
+        self.lost.extend(self.held.extract_if(.., |held| owners.contains(&owner_of(held))));
+        self.doubtful.extend(owners);
+    }
+
+    /// Whether others may have a lock that one of these has not given up.
+    pub(crate) fn has_lost(&self, owners: &BTreeSet<LockOwner>) -> bool {
+        self.lost.iter().any(|lock| owners.contains(&owner_of(lock)))
+    }
+
+    /// An owner gives up all that he had.
+    pub(crate) fn forget_lost(&mut self, owner: u64, is_flock: bool) {
+        self.lost.retain(|lock| owner_of(lock) != (owner, is_flock));
+    }
+}
+
+fn owner_of(lock: &FileLock) -> LockOwner {
+    (lock.owner, lock.is_flock)
 }
 
 fn is_of_one(lock: &FileLock, other: &FileLock) -> bool {

@@ -789,7 +789,7 @@ async fn send(ctx: Ctx, sent: Sent) {
         state.end_sending(&sent, outcome.map(drop));
         let layout = state.nodes.by_fid(sent.object.fid).and_then(|node| node.layout().cloned());
         if let (Some(layout), Ok(arrived)) = (layout, outcome) {
-            state.note_kept_arrived(&File { fid: sent.object.fid, layout }, sent.object, &arrived);
+            state.note_kept_arrived(&File::new(sent.object.fid, layout), sent.object, &arrived);
         }
     });
 }
@@ -811,7 +811,7 @@ async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Arrived> {
     let kind = if is_small { Kind::Modifying } else { Kind::Behind };
     let mut tries = 0;
     loop {
-        be_writer(ctx, object.fid).await?;
+        be_writer(ctx, object.fid, None).await?;
         let request = OstRequest::Write {
             object: *object,
             offset_bytes: extent.start,

@@ -40,6 +40,11 @@ impl LockOwners {
         }
     }
 
+    /// Who has taken locks through this handle, or has tried to.
+    pub(crate) fn of_handle(&self, fh: u64) -> Option<&BTreeSet<LockOwner>> {
+        self.of_handles.get(&fh).map(|(_, owners)| owners)
+    }
+
     fn count_less(&mut self, fid: Fid, owner: LockOwner) {
         if let Some(count) = self.handle_counts.get_mut(&(fid, owner)) {
             *count -= 1;

@@ -67,6 +67,18 @@ impl State {
         self.untold.note(whole, status);
     }
 
+    /// An MDT has dropped advisory locks: the same to those only through which they were taken.
+    pub(crate) fn fail_lost_flocks(&mut self, mdt: TargetId) {
+        let handles = self.handles.iter().filter(|(_, handle)| State::mdt(handle.fid) == mdt);
+        let lost: Vec<u64> = handles.map(|(fh, _)| *fh).filter(|fh| self.has_lost_flock(*fh)).collect();
+        for fh in lost {
+            if let Some(handle) = self.handles.get_mut(&fh) {
+                handle.error = Some(Status::Io);
+                handle.error_at_close = Some(Status::Io);
+            }
+        }
+    }
+
     /// A target has evicted this client, which replays nothing therefore, and has lost these with a restart.
     pub(crate) fn on_lost(&mut self, target: TargetId, requests: &[Request]) {
         let changed = requests.iter().map(changed_by).filter(|fids| !fids.is_empty());
@@ -90,6 +102,11 @@ impl State {
         }
         for fid in changed_by(request).into_iter().chain(held_by(request)) {
             self.fail_handles(fid, Status::Io);
+        }
+        if let Request::Mdt(MdtRequest::ReplayFlocks { fid, locks }) = request
+            && let Some(node) = self.nodes.by_fid_mut(*fid)
+        {
+            node.data.advisory.lose(locks);
         }
         self.event(Event::ReplayRefused { target, status });
     }

@@ -76,9 +76,9 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Tmpfile { parent, mode, umask, flags } => {
             open::create_open(ctx, who, parent, None, mode, umask, flags).await
         }
-        Call::Read { node, fh: _, offset_bytes, byte_count, is_direct } => {
+        Call::Read { node, fh, offset_bytes, byte_count, is_direct } => {
             attr::check_range(offset_bytes, u64::from(byte_count))?;
-            io::read(ctx, who, node, offset_bytes, byte_count, is_direct).await
+            flock::reading(ctx, fh, io::read(ctx, who, node, offset_bytes, byte_count, is_direct)).await
         }
         Call::Write { node, fh, offset_bytes, data, flags, is_writeback, kill_privileges } => {
             attr::check_range(offset_bytes, data.len() as u64)?;

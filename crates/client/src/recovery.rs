@@ -82,9 +82,10 @@ impl State {
         self.forget_facts(target);
         for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid())) {
             if let Some(advisory) = node.data.known_mut().and_then(|data| data.advisory.known_mut()) {
-                advisory.clear();
+                advisory.lose_all();
             }
         }
+        self.fail_lost_flocks(target);
         for handle in self.handles.values_mut().filter(|handle| is_here(handle.fid) && !handle.is_directory) {
             handle.is_lost = true;
             if handle.args.write {

@@ -16,7 +16,7 @@ use crate::in_hand::{Hold, holding, unpin_all};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::{FileSize, object_size};
 use crate::ops::io::{
-    File, be_writer_of, check_room, is_to_begin_anew, lock_hulls, moves, short_or, write_pieces,
+    File, be_writer_of, check_room, has_obstacle, is_to_begin_anew, lock_hulls, moves, short_or, write_pieces,
 };
 use crate::ops::sync::sync_written;
 use crate::state::State;
@@ -356,7 +356,7 @@ async fn append_in_turn(
     let (mut tries, mut let_go_count, mut tried_at) = (0, 0, None);
     loop {
         let (mut pins, lock_count, result) = match locked(ctx, file, lock_use).await {
-            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
+            Ok(pins) if has_obstacle(ctx, file) => {
                 unpin_all(ctx, pins);
                 continue;
             }
@@ -386,7 +386,7 @@ async fn append_in_turn(
 async fn locked(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<BTreeMap<u32, Pin>> {
     // Nobody else waits for locks while this waits for the MDT.
     let parked = ctx.with(|state| {
-        state.obstacle_to_write(file.fid)?;
+        state.obstacle_to_write_through(file.fid, file.through)?;
         state.take_append_locks(file.fid)
     });
     unpin_all(ctx, parked.unwrap_or_default());

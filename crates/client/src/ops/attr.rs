@@ -13,6 +13,7 @@ use crate::handles::Handle;
 use crate::nodes::Node;
 use crate::ops::change::truncate;
 use crate::ops::cut::cut_back;
+use crate::ops::flock::check_flocks;
 use crate::ops::io::{File, check_end};
 use crate::ops::{home_of, inode_of, root};
 use crate::state::State;
@@ -187,7 +188,7 @@ pub(crate) async fn with_size(ctx: &Ctx, attr: Attr, layout: Option<Layout>) -> 
     if is_strict(&attr) || !layout.has_objects() {
         return Ok(attr);
     }
-    let size = size_with_kept(ctx, &File { fid: attr.fid, layout }).await?;
+    let size = size_with_kept(ctx, &File::new(attr.fid, layout)).await?;
     Ok(size.applied_to(attr))
 }
 
@@ -300,7 +301,7 @@ async fn set_attrs(
 ) -> Outcome<Answer> {
     let size_bytes = call.size_bytes;
     if let Some(size_bytes) = size_bytes {
-        set_size(ctx, fid, size_bytes).await?;
+        set_size(ctx, fid, size_bytes, handle).await?;
     }
     let result = set_others(ctx, who, fid, call, handle).await;
     if let Some(size_bytes) = size_bytes {
@@ -418,7 +419,9 @@ async fn check_is_file(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 }
 
 /// Cuts or extends the objects, before the MDT is told (hazard 5.5).
-async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
+async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64, handle: Option<OpenHandle>) -> Outcome<()> {
+    let through = handle.map(|handle| handle.0);
+    through.map_or(Ok(()), |fh| check_flocks(ctx, fh))?;
     check_is_file(ctx, fid).await?;
     let layout = file_layout(ctx, fid).await?;
     if !layout.has_objects() && size_bytes == 0 {
@@ -432,12 +435,12 @@ async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
     if is_empty_already {
         return Ok(());
     }
-    truncate(ctx, &File { fid, layout }, size_bytes).await
+    truncate(ctx, &File { fid, layout, through }, size_bytes).await
 }
 
 /// After an open that found the file although the kernel expected to make it.
 pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: OpenHandle) -> Outcome<()> {
-    set_size(ctx, fid, 0).await?;
+    set_size(ctx, fid, 0, Some(handle)).await?;
     let set = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
     send_setattr(ctx, who, fid, set, Some(handle), None).await
 }

@@ -7,8 +7,8 @@ use crate::in_hand::{Hold, holding, unpin_all};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::{object_size, truncate_privileges_for};
 use crate::ops::io::{
-    File, check_end, is_to_begin_anew, lock_hulls, may_be_sent_again, note_answer, note_results,
-    writable_file,
+    File, check_end, has_obstacle, is_to_begin_anew, lock_hulls, may_be_sent_again, note_answer,
+    note_results, writable_file,
 };
 use crate::ops::open::be_writer;
 use crate::ops::sync::sync_inode_change;
@@ -106,10 +106,10 @@ async fn change_objects(
     let (mut tries, mut let_go_count) = (0, 0);
     loop {
         let (hulls, left_count) = (change.hulls(), change.parts.len());
-        be_writer(ctx, file.fid).await?;
+        be_writer(ctx, file.fid, file.through).await?;
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
         let (pins, lock_count, result) = match locked {
-            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
+            Ok(pins) if has_obstacle(ctx, file) => {
                 unpin_all(ctx, pins);
                 continue;
             }
@@ -222,7 +222,7 @@ pub(crate) async fn fallocate(
         return Err(Status::Invalid);
     }
     ctx.with(|state| state.note_passing_is_over(node));
-    let file = writable_file(ctx, node).await?;
+    let file = writable_file(ctx, node, Some(fh)).await?;
     check_end(&file.layout, end)?;
     truncate_privileges_for(ctx, who, file.fid, fh).await?;
     let extent = Extent::new(offset_bytes, end);

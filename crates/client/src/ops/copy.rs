@@ -7,6 +7,7 @@ use crate::locks::LockUse;
 use crate::operator::SyncRule;
 use crate::ops::attr::truncate_privileges_for;
 use crate::ops::change::drop_what_was_changed;
+use crate::ops::flock::reading;
 use crate::ops::io::{file, read_file, writable_file, write_file};
 use crate::ops::sync::sync_inode_change;
 use base::Extent;
@@ -32,13 +33,14 @@ pub(crate) async fn copy_range(
 ) -> Outcome<Answer> {
     ctx.with(|state| state.note_passing_is_over(to.node));
     let source = file(ctx, from.node).await?;
-    let sink = writable_file(ctx, to.node).await?;
+    let sink = writable_file(ctx, to.node, Some(to.fh)).await?;
     let may_wait = ctx.with(|state| state.sync_rule < SyncRule::All);
     let mut copied = 0;
     while copied < byte_count.min(COPY_BYTES_MAX) {
         let step = (byte_count - copied).min(COPY_STEP_BYTES);
         let extent = Extent::at(from.offset_bytes.saturating_add(copied), step);
-        let data = match read_file(ctx, &source, extent, LockUse::NoPages, &Plan::Plain).await {
+        let read = read_file(ctx, &source, extent, LockUse::NoPages, &Plan::Plain);
+        let data = match reading(ctx, from.fh, read).await {
             Ok(data) if data.is_empty() => break,
             Ok(data) => data,
             Err(_) if copied > 0 => break,

@@ -190,7 +190,7 @@ pub(crate) async fn cut_back(ctx: &Ctx, who: &Who, fid: Fid, cut: Cut) -> Outcom
     }
     if let Some(own) = cut.own {
         let layout = file_layout(ctx, fid).await?;
-        cut_end(ctx, &File { fid, layout }, own.start, own.end).await?;
+        cut_end(ctx, &File::new(fid, layout), own.start, own.end).await?;
     }
     super::sync::sync_inode_change(ctx, who, fid).await?;
     let attr = current_attr(ctx, fid).await?;

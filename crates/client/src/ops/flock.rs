@@ -89,6 +89,35 @@ impl State {
     }
 }
 
+/// What is read through a handle under advisory locks: not when one is lost, also meanwhile.
+///
+/// # Errors
+/// As `check_flocks`, before those of the read.
+pub(crate) async fn reading<T>(ctx: &Ctx, fh: u64, read: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    check_flocks(ctx, fh)?;
+    let result = read.await;
+    check_flocks(ctx, fh)?;
+    result
+}
+
+/// # Errors
+/// `Io` when an advisory lock was taken through this handle that is lost, and nobody has given it up or taken it
+/// again.
+pub(crate) fn check_flocks(ctx: &Ctx, fh: u64) -> Outcome<()> {
+    if ctx.with(|state| state.has_lost_flock(fh)) { Err(Status::Io) } else { Ok(()) }
+}
+
+impl State {
+    /// Whether who uses this handle may rely on an advisory lock that its MDT has dropped with an eviction, and given
+    /// to somebody else since. A lock of fcntl(2) is its process's, whichever handle that took it through; what it
+    /// does through others nobody can tell from what other processes do.
+    pub(crate) fn has_lost_flock(&self, fh: u64) -> bool {
+        let Some(owners) = self.lock_owners.of_handle(fh) else { return false };
+        let node = self.handles.get(&fh).and_then(|handle| self.nodes.by_fid(handle.fid));
+        node.is_some_and(|node| node.data.advisory.has_lost(owners))
+    }
+}
+
 /// Asks for a lock or an unlock. What is held counts as changed by halves until the answer is there.
 async fn change(ctx: &Ctx, fid: Fid, lock: FileLock, can_wait: bool, kind: Kind) -> Outcome<()> {
     let asked = ctx.with(|state| {
@@ -127,8 +156,11 @@ pub(crate) async fn cancel(ctx: Ctx, call: u64, wait: (Fid, u64, bool)) {
 /// Drops all locks of an owner on a file; nothing is sent when it has none.
 pub(crate) async fn unlock_all(ctx: &Ctx, fid: Fid, owner: u64, is_flock: bool) {
     let has_some = ctx.with(|state| {
-        let node = state.nodes.by_fid(fid);
-        node.is_some_and(|node| node.data.advisory.has_of(owner, is_flock))
+        let data = state.nodes.by_fid_mut(fid).and_then(|node| node.data.known_mut());
+        data.and_then(|data| data.advisory.known_mut()).is_some_and(|advisory| {
+            advisory.forget_lost(owner, is_flock);
+            advisory.has_of(owner, is_flock)
+        })
     });
     if !has_some {
         return;

@@ -36,9 +36,15 @@ const TRY_COUNT_MAX: u32 = 8;
 pub(crate) struct File {
     pub(crate) fid: Fid,
     pub(crate) layout: Layout,
+    /// The handle of whoever changes its data, if he may rely on advisory locks.
+    pub(crate) through: Option<u64>,
 }
 
 impl File {
+    pub(crate) fn new(fid: Fid, layout: Layout) -> File {
+        File { fid, layout, through: None }
+    }
+
     pub(crate) fn target(&self, stripe: u32) -> Outcome<TargetId> {
         self.layout.stripe(stripe).and_then(|stripe| stripe.target()).ok_or(Status::Io)
     }
@@ -48,14 +54,14 @@ impl File {
 pub(crate) async fn file(ctx: &Ctx, node: u64) -> Outcome<File> {
     let fid = super::fid_of(ctx, node)?;
     let layout = file_layout(ctx, fid).await?;
-    Ok(File { fid, layout })
+    Ok(File::new(fid, layout))
 }
 
-/// The same, to change its data.
-pub(crate) async fn writable_file(ctx: &Ctx, node: u64) -> Outcome<File> {
+/// The same, to change its data, through a handle.
+pub(crate) async fn writable_file(ctx: &Ctx, node: u64, through: Option<u64>) -> Outcome<File> {
     let fid = super::fid_of(ctx, node)?;
     let layout = data_layout(ctx, fid).await?;
-    Ok(File { fid, layout })
+    Ok(File { fid, layout, through })
 }
 
 /// # Errors
@@ -249,7 +255,9 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
         true => Some(ctx.with(|state| state.begin_stored(call.node, extent))?),
         false => None,
     };
-    let file = writable_file(ctx, call.node).await?;
+    // With what was stored into pages the kernel names whichever handle it finds.
+    let through = (!call.is_writeback).then_some(call.fh);
+    let file = writable_file(ctx, call.node, through).await?;
     super::open::revive(ctx, call.fh).await?;
     if must_kill_privileges(ctx, who, &call) {
         truncate_privileges(ctx, who, file.fid, call.fh).await?;
@@ -356,7 +364,7 @@ pub(crate) async fn write_file(
             continue;
         }
         let mut pins = match lock_pieces(ctx, file, LockMode::Pw, pieces, lock_use).await {
-            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
+            Ok(pins) if has_obstacle(ctx, file) => {
                 // Nobody else waits for locks while this waits for the MDT.
                 unpin_all(ctx, pins);
                 continue;
@@ -451,7 +459,8 @@ fn begin_asking(ctx: &Ctx, file: &File, piece: &Piece, lock_use: LockUse) -> Opt
     let target = file.target(piece.stripe).ok()?;
     ctx.with(|state| {
         let is_contended = state.nodes.by_fid(file.fid).is_none_or(|node| node.data.is_contended);
-        if lock_use == LockUse::WriteBack || is_contended || state.obstacle_to_write(file.fid).is_some() {
+        let has_obstacle = state.obstacle_to_write_through(file.fid, file.through).is_some();
+        if lock_use == LockUse::WriteBack || is_contended || has_obstacle {
             return None;
         }
         let asked = state.begin_asking_with_write(target, file.layout.object(piece.stripe))?;
@@ -532,7 +541,12 @@ pub(crate) async fn be_writer_of(ctx: &Ctx, file: &File, lock_use: LockUse) -> O
             }
         });
     }
-    be_writer(ctx, file.fid).await
+    be_writer(ctx, file.fid, file.through).await
+}
+
+/// Whether `be_writer` would not be done at once.
+pub(crate) fn has_obstacle(ctx: &Ctx, file: &File) -> bool {
+    ctx.with(|state| state.obstacle_to_write_through(file.fid, file.through)).is_some()
 }
 
 /// How many bytes a write tells that may have ended early: an error for want of room is told only where nothing was written.

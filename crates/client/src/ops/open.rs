@@ -291,9 +291,13 @@ pub(crate) async fn check_still_there(ctx: &Ctx, fh: u64) -> Outcome<()> {
 }
 
 /// Before data of a file are changed: its MDT was heard lately and counts this client as a writer.
-pub(crate) async fn be_writer(ctx: &Ctx, fid: Fid) -> Outcome<()> {
-    while let Some(obstacle) = ctx.with(|state| state.obstacle_to_write(fid)) {
+///
+/// # Errors
+/// `Io` when a lock is lost that was taken `through` a handle; `Stale` when the file is gone.
+pub(crate) async fn be_writer(ctx: &Ctx, fid: Fid, through: Option<u64>) -> Outcome<()> {
+    while let Some(obstacle) = ctx.with(|state| state.obstacle_to_write_through(fid, through)) {
         match obstacle {
+            Obstacle::LostFlock => return Err(Status::Io),
             Obstacle::SilentMdt => {
                 let (sender, receiver) = oneshot();
                 ctx.with(|state| state.silence_waiters.push(sender));
@@ -318,6 +322,7 @@ pub(crate) async fn be_writer(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 pub(crate) enum Obstacle {
     SilentMdt,
     LostHandle(u64),
+    LostFlock,
 }
 
 /// After an eviction, before anybody writes through the handle.
@@ -633,6 +638,13 @@ pub(crate) async fn sync_objects(
 }
 
 impl State {
+    /// The same as `obstacle_to_write`; whether whose handle it is relies on an advisory lock that is lost comes
+    /// first.
+    pub(crate) fn obstacle_to_write_through(&self, fid: Fid, through: Option<u64>) -> Option<Obstacle> {
+        let has_lost_flock = through.is_some_and(|fh| self.has_lost_flock(fh));
+        has_lost_flock.then_some(Obstacle::LostFlock).or_else(|| self.obstacle_to_write(fid))
+    }
+
     pub(crate) fn obstacle_to_write(&self, fid: Fid) -> Option<Obstacle> {
         let mdt = mdt_of(fid).ok()?;
         if self.silent_mdts.contains(&mdt.index) {

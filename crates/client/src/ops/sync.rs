@@ -31,7 +31,7 @@ pub(crate) async fn sync_data(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     match layout {
         Some(layout) => {
             let targets = uncommitted_data(ctx, fid).into_keys();
-            sync_objects(ctx, &File { fid, layout }, targets).await
+            sync_objects(ctx, &File::new(fid, layout), targets).await
         }
         None => Ok(()),
     }
@@ -41,7 +41,7 @@ pub(crate) async fn sync_data(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 async fn sync_whole(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout().cloned()));
     let Some(layout) = layout else { return Ok(()) };
-    let file = File { fid, layout };
+    let file = File::new(fid, layout);
     let targets: BTreeSet<TargetId> =
         file.layout.stripes().map(|stripe| file.target(stripe)).collect::<Result<_, _>>()?;
     sync_objects(ctx, &file, targets).await

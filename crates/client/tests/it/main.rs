@@ -18,6 +18,7 @@ mod kernel;
 mod leases;
 mod listing;
 mod losses;
+mod lost_flocks;
 mod mgc;
 mod on_mdt;
 mod overdue;

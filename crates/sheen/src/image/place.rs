@@ -83,7 +83,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// To be asked before what cannot be taken back. A client that was evicted has lost its locks without anybody being told.
+    /// To be asked before what cannot be taken back. A client that was evicted has lost its locks, and tells only who reads
+    /// or writes what he had locked.
     ///
     /// # Errors
     /// Another command has changed the image since, or is at it.

@@ -32,6 +32,7 @@ static CASES: &[Case] = &[
     Case { name: "new_files_take_the_default_stripes", seconds: 90, run: stripes },
     Case { name: "pools_choose_the_osts", seconds: 120, run: pools::run },
     Case { name: "a_client_is_evicted", seconds: 90, run: evict },
+    Case { name: "a_lock_goes_with_an_eviction", seconds: 90, run: evict_holder },
     Case { name: "permanent_ones_reach_all_and_stay", seconds: 180, run: permanent },
     Case { name: "who_is_silent_is_waited_for_once", seconds: 180, run: silent },
 ];
@@ -435,6 +436,43 @@ fn evict(context: &Context) -> Result<()> {
     expect_eq(number(&cluster, "mdt.*MDT0000.eviction_count")?, 1, "evictions afterwards")?;
     let state = value(&cluster, "mdc.*MDT0000*.state")?;
     expect(state.contains("EVICTED"), &format!("the eviction in the history: {state}"))?;
+    // The eviction was asked for.
+    drop(cluster.new_complaints());
+    cluster.down().map(drop)
+}
+
+/// Who had an advisory lock does not go on beside its next holder.
+fn evict_holder(context: &Context) -> Result<()> {
+    let mut cluster = split_cluster(context)?;
+    let path = cluster.mount.join("file");
+    write(&path, b"before")?;
+    let open = || fs::File::options().read(true).write(true).open(&path);
+    let (holder, other) = (open()?, open()?);
+    sys::flock(&holder, libc::LOCK_EX)?;
+    holder.write_all_at(b"B", 0)?;
+    let uuid = value(&cluster, "llite.*.uuid")?;
+    set(&cluster, &format!("mdt.*MDT0000.evict_client={uuid}"))?;
+    let is_error =
+        |result: std::io::Result<()>, errno| result.err().and_then(|e| e.raw_os_error()) == Some(errno);
+    wait_until(LIMIT, "the holder hears of it", || {
+        // What the MDT is asked tells the client.
+        let _ = fs::metadata(cluster.mount.join("nothing"));
+        Ok(is_error(holder.write_all_at(b"old", 0), libc::EIO))
+    })?;
+    expect(is_error(holder.sync_all(), libc::EIO), "fsync(2) says it once")?;
+    holder.sync_all()?;
+    // The lock is free, and who has never had it writes.
+    sys::flock(&other, libc::LOCK_EX | libc::LOCK_NB)?;
+    other.write_all_at(b"new", 0)?;
+    expect(is_error(sys::flock(&holder, libc::LOCK_EX | libc::LOCK_NB), libc::EWOULDBLOCK), "it is taken")?;
+    expect(is_error(holder.write_all_at(b"old", 0), libc::EIO), "a write without the lock")?;
+    expect(is_error(holder.set_len(0), libc::EIO), "a truncate without the lock")?;
+    expect_bytes(&read(&path)?, b"newore", "what the next holder has written")?;
+    sys::flock(&other, libc::LOCK_UN)?;
+    sys::flock(&holder, libc::LOCK_EX)?;
+    holder.write_all_at(b"own", 0)?;
+    expect_bytes(&read(&path)?, b"ownore", "what is written under the lock")?;
+    drop((holder, other));
     // The eviction was asked for.
     drop(cluster.new_complaints());
     cluster.down().map(drop)

@@ -80,7 +80,7 @@ impl State {
 /// next may have lost an open for writing, and tell the same epoch of what was written then.
 pub(crate) async fn report_size(ctx: &Ctx, told: ToldEpoch, layout: Layout) -> Outcome<()> {
     let ToldEpoch { fid, write_epoch, .. } = told;
-    let size = durable_size(ctx, &File { fid, layout }).await?;
+    let size = durable_size(ctx, &File::new(fid, layout)).await?;
     let report = SizeReport {
         fid,
         write_epoch,

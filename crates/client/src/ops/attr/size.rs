@@ -161,7 +161,7 @@ impl State {
         let is_written = self.nodes.by_fid(fid)?.data.writer_count > 0;
         let (attr, layout) = self.cached_row(fid).filter(|(attr, _)| is_written && !is_strict(attr))?;
         let known = self.attr_since_open(&attr);
-        known.or_else(|| Some(self.known_size(&File { fid, layout })?.applied_to(attr)))
+        known.or_else(|| Some(self.known_size(&File::new(fid, layout))?.applied_to(attr)))
     }
 
     /// A write has ended, and its locks are not pinned any more: what its answer says of the object is all that is to know of a

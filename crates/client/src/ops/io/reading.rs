@@ -70,7 +70,7 @@ pub(crate) async fn read(
 fn read_pushed(ctx: &Ctx, who: &Who, node: u64, extent: Extent, bytes: Bytes) -> Bytes {
     let file = ctx.with(|state| {
         let node = state.nodes.get(node)?;
-        Some(File { fid: node.fid(), layout: node.layout().cloned()? })
+        Some(File::new(node.fid(), node.layout().cloned()?))
     });
     if let Some(file) = file
         && let Plan::Windowed { now, ahead, is_for_push } =
