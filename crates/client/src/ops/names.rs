@@ -491,6 +491,10 @@ pub(crate) async fn rename(
     else {
         return Err(Status::ProtocolError);
     };
+    let (old, new) = ctx.with(|state| {
+        let old = told_meanwhile(old, state.names.get(parent, &name));
+        (old, told_meanwhile(new, state.names.get(new_parent, &new_name)))
+    });
     ctx.with(|state| {
         for attr in parent_attr.iter().chain(&new_parent_attr) {
             state.see_attr(attr);
@@ -549,6 +553,18 @@ pub(crate) async fn rename(
         settle_moved(ctx, new, exchanged, (parent, &name), before.slot).await;
     }
     Ok(Answer::Done)
+}
+
+/// What the kernel was told of a name before a rename, with the lifetime that it was given since: processes that walk
+/// through a directory look it up again while the rename waits.
+fn told_meanwhile(before: Option<Name>, now: Option<&Name>) -> Option<Name> {
+    match (before, now) {
+        (Some(mut before), Some(now)) => {
+            before.kernel_until = before.kernel_until.max(now.kernel_until);
+            Some(before)
+        }
+        (before, now) => before.or_else(|| now.cloned()),
+    }
 }
 
 /// The kernel moves what it knows of the old name to the new one, with what is left of its lifetime: nobody may change

@@ -505,6 +505,47 @@ fn a_renamed_name_keeps_its_lifetime_only_under_a_lock() {
     assert!(notified.contains(&forgotten) || notified.contains(&Notify::IncEpoch), "{notified:?}");
 }
 
+/// The MDT waits for a mount that is gone, and meanwhile the kernel asks again, for other processes that go by the
+/// old name.
+#[test]
+fn a_name_that_is_told_again_while_it_is_renamed_takes_that_lifetime_along() {
+    const EXCHANGE: u32 = 2;
+    let rename = |name: &str, new_name: &str, flags| Call::Rename {
+        parent: TOP,
+        name: name.into(),
+        new_parent: TOP,
+        new_name: new_name.into(),
+        flags,
+    };
+    for flags in [0, EXCHANGE] {
+        let mut world = World::new(1, 1, 3);
+        let (old, _) = (world.mkdir(0, TOP, "old"), world.mkdir(0, TOP, "other"));
+        if flags == EXCHANGE {
+            world.mkdir(0, TOP, "new");
+        }
+        world.pass(Duration::from_secs(3));
+        assert!(world.lookup(0, TOP, "old").is_ok_and(|entry| !entry.entry_valid.is_zero()));
+        assert_eq!(world.lookup(1, TOP, "new").is_ok(), flags == EXCHANGE);
+        world.mounts[1].is_cut_off = true;
+        world.mounts[0].notified.clear();
+        let renaming = world.begin(0, rename("old", "new", flags));
+        world.pass(Duration::from_secs(23));
+        assert!(world.lookup(0, TOP, "old").is_ok_and(|entry| !entry.entry_valid.is_zero()));
+        world.pass(Duration::from_secs(3));
+        assert!(!world.is_answered(0, renaming), "what it was told before is over");
+        assert_eq!(world.finish(0, renaming), Ok(Answer::Done));
+        let told_all = world.mounts[0].notified.contains(&Notify::IncEpoch);
+        world.mounts[0].notified.clear();
+        assert_eq!(world.call(2, rename("other", "new", 0)), Ok(Answer::Done));
+        let is_name = |notify: &Notify| match notify {
+            Notify::InvalEntry { name, .. } | Notify::ExpireEntry { name, .. } => name == b"new",
+            notify => *notify == Notify::IncEpoch,
+        };
+        let notified = &world.mounts[0].notified;
+        assert!(told_all || notified.iter().any(is_name), "of {old}: {notified:?}");
+    }
+}
+
 /// Another MDT than that of the name decides: what it answers may come after what has become of the name since.
 #[test]
 fn a_late_answer_to_a_rename_says_nothing_of_a_name_that_others_have_made_since() {
