@@ -569,8 +569,9 @@ fn told_meanwhile(before: Option<Name>, now: Option<&Name>) -> Option<Name> {
 
 /// The kernel moves what it knows of the old name to the new one, with what is left of its lifetime: nobody may change
 /// the new name behind its back. Either a lock covers it from now on, or the kernel forgets all names. So it does when
-/// the MDT has moved another inode, to which somebody else had led the old name meanwhile; `moved` is what it says. `slot` is the lock
-/// on the slot of the new name that was held before.
+/// the MDT has moved another inode, to which somebody else had led the old name meanwhile; `moved` is what it says;
+/// and when somebody has changed the owner since the move, before anything covers the inode under its new name.
+/// `slot` is the lock on the slot of the new name that was held before.
 async fn settle_moved(
     ctx: &Ctx,
     old: Option<Name>,
@@ -599,6 +600,8 @@ async fn settle_moved(
     if moved == Some(fid) && try_keep(true) {
         return;
     }
+    let owner = || ctx.with(|state| state.owner_of(fid));
+    let owner_before = owner();
     if moved.is_none_or(|moved| moved == fid) {
         if ctx.with(|state| is_noted(state)) {
             // No object has to say how large it is.
@@ -607,12 +610,18 @@ async fn settle_moved(
             super::attr::prefetch(ctx, new_parent, new_name.to_vec()).await;
         }
     }
-    if !try_keep(false) {
+    if !try_keep(false) || owner() != owner_before {
         ctx.notify(crate::Notify::IncEpoch).await;
     }
 }
 
 impl State {
+    /// By what the kernel judges without asking.
+    fn owner_of(&self, fid: Fid) -> Option<(u32, u32, u32)> {
+        let attr = self.nodes.by_fid(fid)?.attr()?;
+        Some((attr.uid, attr.gid, attr.permissions))
+    }
+
     /// Whether the owner, by whom the kernel judges where it answers from a name, goes back with a lock too (as in `entry_answer`): it was
     /// listed under the old one, perhaps, and the lock on that directory's children says nothing of the inode any more.
     fn is_owner_covered(&self, parent: Fid, name: &[u8], fid: Fid) -> bool {

@@ -546,6 +546,40 @@ fn a_name_that_is_told_again_while_it_is_renamed_takes_that_lifetime_along() {
     }
 }
 
+/// Under its old name it is covered no more, and under the new one not yet.
+#[test]
+fn an_owner_that_is_changed_right_after_a_rename_is_new_to_the_kernel() {
+    let mut world = World::new(1, 1, 2);
+    let (there, to_there) = (world.mkdir(1, TOP, "d"), world.mkdir(1, TOP, "e"));
+    // Too many to be told as a whole.
+    for number in 0..600 {
+        world.mkdir(1, to_there, &format!("d{number}"));
+    }
+    let file = world.create(1, there, "f");
+    world.release(1, file);
+    world.pass(Duration::from_secs(40));
+    let (dir, to) = (world.lookup(0, TOP, "d"), world.lookup(0, TOP, "e"));
+    let (dir, to) = (dir.expect("it was made").node, to.expect("it was made").node);
+    let Ok(Answer::Opened { fh, .. }) = world.call(0, Call::Opendir { node: dir, flags: 0 }) else {
+        panic!("it cannot be opened")
+    };
+    let list = Call::Readdir { node: dir, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
+    assert!(world.call(0, list).is_ok());
+    assert!(world.lookup(0, dir, "f").is_ok_and(|listed| !listed.entry_valid.is_zero()));
+    world.mounts[0].is_late = Some(TargetId::mdt(0));
+    let (name, new_name) = (b"f".into(), b"g".into());
+    let moving = world.begin(0, Call::Rename { parent: dir, name, new_parent: to, new_name, flags: 0 });
+    let set = SetattrCall { uid: Some(1000), ..Default::default() };
+    let changing = world.begin(1, Call::Setattr { node: file.0, set });
+    assert!(world.is_answered(1, changing), "nobody is asked");
+    assert!(!world.is_answered(0, moving));
+    world.mounts[0].notified.clear();
+    world.let_come(0);
+    assert_eq!(world.finish(0, moving), Ok(Answer::Done));
+    let notified = &world.mounts[0].notified;
+    assert!(notified.contains(&Notify::IncEpoch), "{notified:?}");
+}
+
 /// Another MDT than that of the name decides: what it answers may come after what has become of the name since.
 #[test]
 fn a_late_answer_to_a_rename_says_nothing_of_a_name_that_others_have_made_since() {
