@@ -223,9 +223,19 @@ impl State {
     }
 
     /// The answer to a call that asks for attributes.
-    pub(crate) fn attr_answer(&mut self, mut attr: Attr) -> AttrAnswer {
+    pub(crate) fn attr_answer(&mut self, attr: Attr) -> AttrAnswer {
+        self.attr_answer_with(attr, true)
+    }
+
+    /// The same to one that has changed some. A kernel may take it in without looking whether it was told meanwhile
+    /// to forget what it has.
+    pub(crate) fn setattr_answer(&mut self, attr: Attr) -> AttrAnswer {
+        self.attr_answer_with(attr, self.options.has_versioned_setattr)
+    }
+
+    fn attr_answer_with(&mut self, mut attr: Attr, has_lifetime: bool) -> AttrAnswer {
         self.add_access(&mut attr);
-        let attr_valid = self.attr_valid(&attr);
+        let attr_valid = if has_lifetime { self.attr_valid(&attr) } else { Duration::ZERO };
         self.note_kernel_attr(attr.fid, attr_valid);
         self.remember_root(&attr);
         AttrAnswer { attr, attr_valid, is_remembered: false }

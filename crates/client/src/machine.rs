@@ -30,6 +30,9 @@ pub struct ClientOptions {
     /// The kernel can drop all names at once (`FUSE_NOTIFY_INC_EPOCH`, ABI 7.44). Without it names get no lifetime.
     /// Then no such notice is ever given.
     pub has_inc_epoch: bool,
+    /// The kernel takes the answer to a SETATTR for good only if it was not told meanwhile to forget the attributes
+    /// (ABI 7.44; some older ones do so too, and do not say so). Without it they get no lifetime there.
+    pub has_versioned_setattr: bool,
     /// Shared writable mappings of files that other clients have open are allowed, and not coherent
     /// (`-o mmap=relaxed`).
     pub is_mmap_relaxed: bool,
@@ -48,6 +51,7 @@ pub struct ClientOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
     pub has_inc_epoch: bool,
+    pub has_versioned_setattr: bool,
     pub has_kill_privileges: bool,
 }
 
@@ -220,6 +224,7 @@ impl Client {
     pub fn set_kernel(&mut self, kernel: Kernel) {
         self.ctx.with(|state| {
             state.options.has_inc_epoch = kernel.has_inc_epoch;
+            state.options.has_versioned_setattr = kernel.has_versioned_setattr;
             state.options.has_kill_privileges = kernel.has_kill_privileges;
         });
     }

@@ -44,6 +44,12 @@ impl Negotiated {
     pub fn has_inc_epoch(&self) -> bool {
         self.minor >= 44
     }
+
+    /// Whether attributes that were revoked while a SETATTR was answered stay revoked (Linux 6.16). If not, what that
+    /// answers must get no lifetime. Nothing tells of the older kernels to which the mend was carried back.
+    pub fn has_versioned_setattr(&self) -> bool {
+        self.minor >= 44
+    }
 }
 
 /// The capabilities that we take when they are offered.

@@ -144,6 +144,7 @@ impl Mount {
                 nid: with.nid.clone(),
                 // What the kernel can do is known when it is mounted, before the first of its requests.
                 has_inc_epoch: false,
+                has_versioned_setattr: false,
                 is_mmap_relaxed: choices.is_mmap_relaxed,
                 is_statfs_lazy: choices.is_statfs_lazy,
                 access_times: choices.access_times(),
@@ -266,6 +267,7 @@ impl Mount {
         *lock(&self.shared.notifier) = Some(session.notifier());
         let kernel = client::Kernel {
             has_inc_epoch: negotiated.has_inc_epoch() && !self.choices.are_names_uncached,
+            has_versioned_setattr: negotiated.has_versioned_setattr(),
             has_kill_privileges: negotiated.has(fuse::abi::init::HANDLE_KILLPRIV_V2),
         };
         self.owner.with(|client| client.set_kernel(kernel));

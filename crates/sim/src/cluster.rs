@@ -31,6 +31,7 @@ pub fn client_options(client: ClientId, number: u128) -> ClientOptions {
         fsname: FSNAME.into(),
         nid: format!("client{number}"),
         has_inc_epoch: true,
+        has_versioned_setattr: true,
         is_mmap_relaxed: false,
         is_statfs_lazy: true,
         access_times: AccessTimes::default(),

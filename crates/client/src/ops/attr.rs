@@ -248,7 +248,7 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
             let attr = current_attr(ctx, fid).await?;
             let ends_set_id = ends_set_id(ctx, who, &attr).await;
             if ends_set_id && may_be_before_a_write(ctx, who, &attr) {
-                return Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))));
+                return Ok(Answer::Attr(ctx.with(|state| state.setattr_answer(attr))));
             }
             set_attrs(ctx, who, fid, chown_to_nobody(who, call, &attr, ends_set_id)?, handle).await
         }
@@ -356,7 +356,7 @@ async fn set_others(
     result?;
     super::sync::sync_inode_change(ctx, who, fid).await?;
     let attr = current_attr(ctx, fid).await?;
-    Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
+    Ok(Answer::Attr(ctx.with(|state| state.setattr_answer(attr))))
 }
 
 async fn send_setattr(

@@ -194,5 +194,5 @@ pub(crate) async fn cut_back(ctx: &Ctx, who: &Who, fid: Fid, cut: Cut) -> Outcom
     }
     super::sync::sync_inode_change(ctx, who, fid).await?;
     let attr = current_attr(ctx, fid).await?;
-    Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
+    Ok(Answer::Attr(ctx.with(|state| state.setattr_answer(attr))))
 }

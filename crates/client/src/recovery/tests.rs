@@ -12,6 +12,7 @@ pub(crate) fn state() -> State {
         fsname: "test".to_string(),
         nid: "here".to_string(),
         has_inc_epoch: true,
+        has_versioned_setattr: true,
         is_mmap_relaxed: false,
         is_statfs_lazy: true,
         access_times: crate::AccessTimes::default(),

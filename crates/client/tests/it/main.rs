@@ -20,6 +20,7 @@ mod listing;
 mod losses;
 mod lost_flocks;
 mod mgc;
+mod old_kernels;
 mod on_mdt;
 mod overdue;
 mod pages;

@@ -159,6 +159,7 @@ pub struct World {
     pub are_osts_apart: bool,
     /// Of the kernels of mounts that are added.
     pub has_inc_epoch: bool,
+    pub has_versioned_setattr: bool,
     /// Fences are under way from MDTs to OSTs until `let_fences_arrive`.
     pub are_fences_late: bool,
     late_fences: Vec<Frame>,
@@ -209,6 +210,7 @@ impl World {
             is_mmap_relaxed,
             are_osts_apart: false,
             has_inc_epoch: true,
+            has_versioned_setattr: true,
             are_fences_late: false,
             late_fences: vec![],
         };
@@ -273,6 +275,7 @@ impl World {
             fsname: "test".to_string(),
             nid: format!("client{number}"),
             has_inc_epoch: self.has_inc_epoch,
+            has_versioned_setattr: self.has_versioned_setattr,
             is_mmap_relaxed: self.is_mmap_relaxed,
             is_statfs_lazy: true,
             access_times: client::AccessTimes::default(),

@@ -244,6 +244,7 @@ pub fn feed() {
         fsname: "scratch".to_owned(),
         nid: "0@lo".to_owned(),
         has_inc_epoch: true,
+        has_versioned_setattr: true,
         is_mmap_relaxed: false,
         has_kill_privileges: true,
         is_write_back_early: true,

@@ -18,6 +18,7 @@ fn unheard_client() -> Client {
         fsname: "fs".to_owned(),
         nid: "0@lo".to_owned(),
         has_inc_epoch: true,
+        has_versioned_setattr: true,
         is_mmap_relaxed: false,
         has_kill_privileges: true,
         is_write_back_early: false,
