@@ -33,6 +33,9 @@ const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
 /// The same once a call has come for which the kernel may have locked it: most are answered at once. One that waits for another mount may
 /// wait for one there that waits for this name.
 const HELD_PATIENCE: Duration = Duration::from_millis(1);
+/// How often a kernel is told to forget an inode that it does not know yet. Few answers take so long from us to their
+/// process.
+const TELLING_INTERVAL: Duration = Duration::from_millis(1);
 /// The kernel is told to believe the name of a directory only when so long no lock on it has gone back: so it has to be dropped seldom. What others do
 /// regularly has other periods, most likely.
 const NAME_QUIET: Duration = Duration::from_secs(37);
@@ -469,7 +472,7 @@ async fn forget_children(ctx: &Ctx, parent: Fid, fids: &[Fid], mut forgotten: Op
             forgotten = Some(invalidate_name(ctx, parent, name, false).await);
         }
         if !attrs.is_empty() {
-            ctx.notify(Notify::several(attrs.into_iter().map(forget_attr).collect())).await;
+            ctx.notify(Notify::several(attrs.into_iter().map(attr_notice).collect())).await;
         }
         let forgotten = forgotten.unwrap_or(Forgotten::One);
         join_all(others.into_iter().map(|(fid, told)| forget_inode(ctx, fid, told, forgotten)).collect())
@@ -652,7 +655,9 @@ impl State {
                 let believed = &told.believed;
                 told.names.retain(|known| known.0 != parent || believed.contains(known));
             }
-            if !told.names.is_empty() || told.is_other_believed || told.is_directory {
+            // Where names have no lifetime each may have to be told again (`forget_attr`).
+            let is_alone = !self.options.has_inc_epoch || told.is_other_believed || told.is_directory;
+            if is_alone || !told.names.is_empty() {
                 children.others.push((*fid, told));
             } else if told.is_attr_believed {
                 children.attrs.push(fid.inode_number());
@@ -668,10 +673,6 @@ fn forget_later(ctx: &Ctx, parent: Fid, names: &[ToldName]) {
     let parent = ctx.with(|state| state.nodes.whole_of(parent).inode_number());
     let of_name = |told: &ToldName| Notify::InvalEntry { parent, name: told.name.clone() };
     drop(ctx.notify(Notify::several(names.iter().map(of_name).collect())));
-}
-
-fn forget_attr(node: u64) -> Notify {
-    Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 }
 }
 
 /// The kernel forgets the attributes of an inode: its names first, which waits for a reply that just introduces it, then
@@ -705,12 +706,11 @@ async fn forget_inode(ctx: &Ctx, fid: Fid, told: Told, forgotten: Forgotten) {
     if !told.is_attr_believed && told.believed.is_empty() {
         return;
     }
-    let forget_attr = || forget_attr(fid.inode_number());
     if forgotten == Forgotten::All {
-        ctx.notify(forget_attr()).await;
+        ctx.notify(attr_notice(fid.inode_number())).await;
         return;
     }
-    if told.is_directory && ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
+    if told.is_directory && ctx.notify(attr_notice(fid.inode_number())).await != Some(NotifyResult::NoEntry) {
         for (parent, name) in told.believed {
             invalidate_name(ctx, parent, name, true).await;
         }
@@ -719,7 +719,28 @@ async fn forget_inode(ctx: &Ctx, fid: Fid, told: Told, forgotten: Forgotten) {
     for (parent, name) in told.names {
         invalidate_name(ctx, parent, name, false).await;
     }
-    ctx.notify(forget_attr()).await;
+    forget_attr(ctx, fid).await;
+}
+
+fn attr_notice(node: u64) -> Notify {
+    Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 }
+}
+
+/// A name that goes waits for whoever takes in an answer that introduces the inode. Where names have no lifetime none
+/// does: such an answer may be on its way when the kernel says that it does not know the inode, and have it believe the
+/// attributes by then. So it is told again.
+async fn forget_attr(ctx: &Ctx, fid: Fid) {
+    let until = ctx.with(|state| state.now.time.after(ANSWER_LIFE));
+    while ctx.notify(attr_notice(fid.inode_number())).await == Some(NotifyResult::NoEntry) {
+        let may_come = ctx.with(|state| {
+            let is_referred_to = state.nodes.by_fid(fid).is_some_and(|node| node.lookup_count > 0);
+            !state.options.has_inc_epoch && is_referred_to && state.now.time < until
+        });
+        if !may_come {
+            return;
+        }
+        ctx.sleep(TELLING_INTERVAL).await;
+    }
 }
 
 /// The kernel has no part in what a call has changed of an inode: it asks for the attributes again.
