@@ -3,6 +3,7 @@
 use crate::call::{AttrAnswer, EntryAnswer};
 use crate::children_locks::ChildrenLock;
 use crate::kernel_size::KernelSize;
+use crate::nodes::KernelAcl;
 use crate::state::State;
 use base::{Attr, Duration, Fid, FileType, Layout, LockId, TargetId, Time, names::name_hash};
 use wire::lock::bits;
@@ -283,7 +284,9 @@ impl State {
             }
         }
         // They were taken in with the reply that brought them. Here they may be from before a restart of the MDT that has lost them.
-        let attr_valid = if is_link { Duration::ZERO } else { self.attr_valid(&attr) };
+        // Nor is an ACL judged by again that may be old: the kernel asks for the attributes, and for the ACL.
+        let has_old_acl = self.nodes.by_fid(fid).is_some_and(|node| node.kernel_acl == KernelAcl::Old);
+        let attr_valid = if is_link || has_old_acl { Duration::ZERO } else { self.attr_valid(&attr) };
         self.note_kernel_attr(fid, attr_valid);
         EntryAnswer { node: fid.inode_number(), attr: Some(attr), entry_valid, attr_valid }
     }

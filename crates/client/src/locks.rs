@@ -624,6 +624,7 @@ impl State {
         let now = self.now.time;
         let node = self.nodes.by_fid_mut(fid)?;
         node.forget_xattrs();
+        node.doubt_kernel_acl();
         let is_attr_believed = may_kernel_believe(node.kernel_attr_until, now);
         node.kernel_attr_until = Time::ZERO;
         let is_other_believed = may_kernel_believe(node.changes.unnamed_until, now);

@@ -23,6 +23,19 @@ enum Seen {
     Attr(Attr),
 }
 
+/// What the kernel may have of an inode's ACLs, by which it judges without asking for as long as it believes the
+/// attributes. It drops them when it asks for these, and when it is told to forget the inode; not when a lookup leads
+/// to an inode that it has, which has it believe them anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum KernelAcl {
+    /// It has to ask.
+    #[default]
+    Unknown,
+    Told,
+    /// They may have been changed since.
+    Old,
+}
+
 /// One inode. The kernel may know millions of them, nearly all of which it has only listed and looked up: what others have lies apart.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -33,6 +46,7 @@ pub(crate) struct Node {
     pub(crate) lookup_count: u64,
     /// Something changed that no reply described: ask again, lock or not.
     pub(crate) is_attr_stale: bool,
+    pub(crate) kernel_acl: KernelAcl,
     body: Option<Box<Body>>,
     pub(crate) xattrs: Option<Xattrs>,
     /// Rises with every change of extended attributes by this client, so that an older list is not cached.
@@ -56,6 +70,7 @@ impl Node {
             listed_under: None,
             lookup_count: 0,
             is_attr_stale: false,
+            kernel_acl: KernelAcl::Unknown,
             body: None,
             xattrs: None,
             xattr_change_count: 0,
@@ -140,6 +155,13 @@ impl Node {
     pub(crate) fn learn_xattrs(&mut self, xattrs: &[(Vec<u8>, Vec<u8>)]) {
         let xattrs = xattrs.iter().map(|(name, value)| (name.as_slice(), Some(value.as_slice())));
         self.xattrs = Some(Xattrs::new(xattrs));
+    }
+
+    /// Nothing says any more that the ACLs are what they were.
+    pub(crate) fn doubt_kernel_acl(&mut self) {
+        if self.kernel_acl == KernelAcl::Told {
+            self.kernel_acl = KernelAcl::Old;
+        }
     }
 
     /// Also those that are on their way.

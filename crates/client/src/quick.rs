@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Call, Caller};
 use crate::ctx::Outcome;
+use crate::nodes::KernelAcl;
 use crate::ops::xattr::names_for;
 use crate::state::State;
 use base::names::check_xattr_name;
@@ -17,7 +18,10 @@ impl State {
                 self.known_entry(parent, name).map(Ok)
             }
             Call::Getattr { node, .. } | Call::Statx { node, .. } => {
-                let fid = self.nodes.get(*node)?.fid();
+                let known = self.nodes.get_mut(*node)?;
+                // Before it asks it drops them.
+                known.kernel_acl = KernelAcl::Unknown;
+                let fid = known.fid();
                 let attr = self.cached_attr(fid).or_else(|| self.attr_of_written(fid))?;
                 Some(Ok(Answer::Attr(self.attr_answer(attr))))
             }
@@ -25,6 +29,7 @@ impl State {
                 // Whoever asks for a name that cannot be is told so by whoever executes the call.
                 check_xattr_name(name).ok()?;
                 let fid = self.nodes.get(*node)?.fid();
+                self.note_acl_told(fid, name);
                 match self.value_in(fid, self.cached_xattrs(fid)?, name) {
                     None => Some(Err(Status::NoData)),
                     Some(value) => Some(Ok(Answer::Bytes(value?))),

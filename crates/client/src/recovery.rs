@@ -122,6 +122,7 @@ impl State {
             // Versions may start again below what was seen.
             node.forget_attr();
             node.forget_xattrs();
+            node.doubt_kernel_acl();
             if let Some(directory) = node.directory.known_mut() {
                 directory.whole = None;
             }

@@ -409,6 +409,9 @@ impl State {
             let is_last = is_only && fate == Fate::Goes;
             let is_told = may_kernel_believe(node.kernel_attr_until, self.now.time) && !is_last;
             self.nodes.unlist(fid);
+            if let Some(node) = self.nodes.by_fid_mut(fid) {
+                node.doubt_kernel_acl();
+            }
             if is_told && !self.has_bits(fid, bits::SELF) {
                 if let Some(node) = self.nodes.by_fid_mut(fid) {
                     node.kernel_attr_until = base::Time::ZERO;

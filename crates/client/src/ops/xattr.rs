@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Caller};
 use crate::ctx::{Ctx, Outcome, Who};
+use crate::nodes::KernelAcl;
 use crate::ops::inode_of;
 use crate::state::State;
 use crate::xattrs::{Value, XattrList, Xattrs};
@@ -33,6 +34,22 @@ impl State {
             Value::Here(value) => Some(Bytes::copy_from_slice(value)),
             Value::Apart => self.long_xattrs.get(fid, name),
         })
+    }
+
+    /// The kernel is told an ACL, or that there is none; before that is known, and when it is answered: without a
+    /// lock nobody says when it changes.
+    pub(crate) fn note_acl_told(&mut self, fid: Fid, name: &[u8]) {
+        if !name.starts_with(b"system.posix_acl_") {
+            return;
+        }
+        let is_covered = self.is_covered(fid, bits::XATTR);
+        if let Some(node) = self.nodes.by_fid_mut(fid) {
+            match node.kernel_acl {
+                KernelAcl::Unknown if is_covered => node.kernel_acl = KernelAcl::Told,
+                KernelAcl::Unknown | KernelAcl::Told if !is_covered => node.kernel_acl = KernelAcl::Old,
+                _ => {}
+            }
+        }
     }
 
     /// `Node::xattr_change_count`, if xattrs may be kept: what was asked for is true as long as this stays the same.
@@ -83,11 +100,18 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
 pub(crate) async fn get(ctx: &Ctx, node: u64, name: Vec<u8>) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     check_xattr_name(&name)?;
+    ctx.with(|state| state.note_acl_told(fid, &name));
+    let result = value(ctx, fid, &name).await;
+    ctx.with(|state| state.note_acl_told(fid, &name));
+    result.map(Answer::Bytes)
+}
+
+async fn value(ctx: &Ctx, fid: Fid, name: &[u8]) -> Outcome<Bytes> {
     let xattrs = xattrs(ctx, fid).await?;
-    match ctx.with(|state| state.value_in(fid, xattrs.list(), &name)) {
+    match ctx.with(|state| state.value_in(fid, xattrs.list(), name)) {
         None => Err(Status::NoData),
-        Some(Some(value)) => Ok(Answer::Bytes(value)),
-        Some(None) => Ok(Answer::Bytes(long_value(ctx, fid, name).await?)),
+        Some(Some(value)) => Ok(value),
+        Some(None) => long_value(ctx, fid, name.to_vec()).await,
     }
 }
 

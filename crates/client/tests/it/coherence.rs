@@ -580,6 +580,42 @@ fn an_owner_that_is_changed_right_after_a_rename_is_new_to_the_kernel() {
     assert!(notified.contains(&Notify::IncEpoch), "{notified:?}");
 }
 
+/// It keeps them for as long as the inode, and believes attributes anew with each lookup.
+#[test]
+fn a_kernel_that_may_have_an_old_acl_is_told_no_attributes_to_judge_by() {
+    const ENODATA: i32 = 61;
+    const ACL: &[u8] = b"system.posix_acl_access";
+    let mut world = World::new(1, 1, 2);
+    let there = world.mkdir(1, TOP, "d");
+    world.pass(Duration::from_secs(3));
+    let node = world.lookup(0, TOP, "d").expect("it was made").node;
+    let ask = |world: &mut World| world.call(0, Call::Getxattr { node, name: ACL.into() });
+    assert_eq!(ask(&mut world), Err(ENODATA));
+    let is_believed = |world: &mut World| {
+        let entry = world.lookup(0, TOP, "d").expect("it is there");
+        !entry.attr_valid.is_zero()
+    };
+    assert!(is_believed(&mut world));
+    // Until the kernel asks for attributes before it judges; nobody tells it that others change the ACL.
+    world.pass(Duration::from_secs(30));
+    // Version 2; owner rwx, one user rx, group, mask and others rx.
+    let mut value = vec![2, 0, 0, 0];
+    for (tag, permissions, id) in
+        [(1, 7, u32::MAX), (2, 5, 1000), (4, 5, u32::MAX), (0x10, 5, u32::MAX), (0x20, 5, u32::MAX)]
+    {
+        value.extend([tag, 0, permissions, 0]);
+        value.extend(id.to_le_bytes());
+    }
+    let set = Call::Setxattr { node: there, name: ACL.into(), value: value.clone(), flags: 0 };
+    assert_eq!(world.call(1, set), Ok(Answer::Done));
+    assert!(!is_believed(&mut world));
+    assert!(!is_believed(&mut world), "it was not asked for the ACL since");
+    assert!(world.call(0, Call::Getattr { node, fh: None }).is_ok());
+    assert!(is_believed(&mut world), "it has dropped the ACL, and asks for it");
+    assert_eq!(ask(&mut world), Ok(Answer::Bytes(value.into())));
+    assert!(is_believed(&mut world));
+}
+
 /// Another MDT than that of the name decides: what it answers may come after what has become of the name since.
 #[test]
 fn a_late_answer_to_a_rename_says_nothing_of_a_name_that_others_have_made_since() {
