@@ -7,6 +7,7 @@ use crate::children_locks::ChildrenLock;
 use crate::closes::hurry_closes;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
+use crate::nodes::Node;
 use crate::ops::sync::sync_names;
 use crate::ops::{home_of, inode_of};
 use crate::state::State;
@@ -489,7 +490,7 @@ pub(crate) async fn rename(
         ctx.mdt_as(who, new_parent, Kind::Modifying, make).await
     };
     changing.end();
-    let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry, .. } =
+    let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry, met } =
         result.map_err(gone)?
     else {
         return Err(Status::ProtocolError);
@@ -526,8 +527,8 @@ pub(crate) async fn rename(
         forget_name(state, moved, parent, &name, true);
         forget_name(state, replaced, new_parent, &new_name, true);
         if moved.is_none() || (replaced.is_none() && flags & RENAME_EXCHANGE != 0) {
-            mark_named(state, parent, &name);
-            mark_named(state, new_parent, &new_name);
+            mark_named(state, parent, &name, met.map(|met| Some(met.fid)));
+            mark_named(state, new_parent, &new_name, met.map(|met| met.replaced));
         }
         for entry in child.iter().chain(&replaced_entry) {
             state.see_entry(entry);
@@ -642,10 +643,13 @@ impl State {
     }
 }
 
-/// Finds inodes by a name that the kernel was given without a lifetime.
-fn mark_named(state: &mut State, parent: Fid, name: &[u8]) {
-    for (_, node) in state.nodes.iter_mut() {
-        node.is_attr_stale |= node.names.remove(parent, name);
+/// Finds inodes by a name that the kernel was given without a lifetime; among all of them where the MDT has not said
+/// to which the name `led`, if to any.
+fn mark_named(state: &mut State, parent: Fid, name: &[u8], led: Option<Option<Fid>>) {
+    let mark = |node: &mut Node| node.is_attr_stale |= node.names.remove(parent, name);
+    match led {
+        Some(fid) => fid.and_then(|fid| state.nodes.by_fid_mut(fid)).map_or((), mark),
+        None => state.nodes.iter_mut().for_each(|(_, node)| mark(node)),
     }
 }
 
