@@ -24,8 +24,9 @@ use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
 /// What a change is made to.
 enum Target {
-    There,
-    New,
+    /// With the row that it has.
+    There(Option<ObjectRow>),
+    New(Option<ObjectRow>),
     /// Destroyed since, or lost. A replay of what had been done to it is answered, and changes nothing.
     Gone(Status),
 }
@@ -139,9 +140,15 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     fn target(&mut self, object: ObjectId) -> Result<Target, Status> {
+        let former = rows::object(self.meta.as_ref(), &object)?;
+        if former.is_none() && rows::born(self.meta.as_ref(), &object)?.is_none() {
+            // After a crash the file may be there without the rows that told of it. Then the store finds it, and they are made anew.
+            self.objects.expect_absent(&object);
+            return Ok(Target::New(None));
+        }
         Ok(match self.object_stat(object) {
-            Ok(Some(stat)) if stat.has_begun => Target::There,
-            Ok(_) => Target::New,
+            Ok(Some(stat)) if stat.has_begun => Target::There(former),
+            Ok(_) => Target::New(former),
             Err(Status::Corrupt) => Target::Gone(Status::Corrupt),
             Err(status) => return Err(status),
         })
@@ -190,11 +197,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         effects: &mut Effects,
     ) -> Result<(), Status> {
         let mut batch = Batch::new();
-        if !matches!(target, Target::Gone(_)) {
-            let former = rows::object(self.meta.as_ref(), &object)?;
-            // After a crash the file may be there without the rows that told of it. A hole in nothing makes no object.
-            let is_new = matches!(target, Target::New) || former.is_none();
-            if is_new && matches!(self.objects.stat(&object), Ok(Some(_))) {
+        if let Target::There(former) | Target::New(former) = target {
+            let is_new = matches!(target, Target::New(_)) || former.is_none();
+            let is_seen = matches!(reply, CommitReply::Written { attr: Some(_), .. });
+            // A hole in nothing makes no object.
+            if is_new && (is_seen || matches!(self.objects.stat(&object), Ok(Some(_)))) {
                 rows::put_born(&mut batch, &object, self.core.next_transno());
             }
             let former = former.unwrap_or_default();

@@ -40,6 +40,9 @@ use traffic::Traffic;
 pub use reading::ReadUse;
 pub use traffic::DiskUse;
 
+/// Of an object's file in the directory of the store.
+const PATH_BYTES: usize = 1 + 2 + 1 + 2 * 24;
+
 /// Below this much free space a write allocates before it changes anything. More than all writes in flight.
 const LOW_SPACE_BYTES: u64 = 64 << 20;
 
@@ -101,7 +104,7 @@ pub(crate) struct Shared {
     is_in_doubt: bool,
     incarnation: u64,
     handles: Handles,
-    /// The object of which was told last that it is not there. It may be there by now.
+    /// The object of which was told, or heard, last that it is not there. It may be there by now.
     absent: Mutex<Option<ObjectId>>,
     changes: Changes,
     durable: AtomicU64,
@@ -112,6 +115,9 @@ pub(crate) struct Shared {
     traffic: Traffic,
     reading: Reading,
     on_durable: OnDurable,
+    /// Files of objects that were looked for, or made.
+    #[cfg(test)]
+    opened_count: AtomicU64,
 }
 
 /// The object store of one target.
@@ -236,8 +242,15 @@ fn directory_number(id: &ObjectId) -> u8 {
     crc32c::crc32c(&id.key()) as u8
 }
 
+fn hex(byte: u8) -> [char; 2] {
+    [byte >> 4, byte & 15].map(|digit| char::from_digit(u32::from(digit), 16).unwrap_or_default())
+}
+
 fn file_name(id: &ObjectId) -> String {
-    id.key().iter().map(|byte| format!("{byte:02x}")).collect()
+    let key = id.key();
+    let mut name = String::with_capacity(2 * key.len());
+    name.extend(key.into_iter().flat_map(hex));
+    name
 }
 
 /// `None` for a name that no object has.
@@ -295,11 +308,15 @@ impl Shared {
             traffic: Traffic::default(),
             reading: Reading::default(),
             on_durable,
+            #[cfg(test)]
+            opened_count: AtomicU64::new(0),
         })
     }
 
     fn path(&self, id: &ObjectId) -> PathBuf {
-        let mut path = self.directory.join(format!("{:02x}", directory_number(id)));
+        let mut path = PathBuf::with_capacity(self.directory.as_os_str().len() + PATH_BYTES);
+        path.push(&self.directory);
+        path.push(String::from_iter(hex(directory_number(id))));
         path.push(file_name(id));
         path
     }
@@ -358,6 +375,8 @@ impl Shared {
     /// -> The file of an object; none if it is not there, or is there when it is to be made.
     fn open_file(&self, id: &ObjectId, create: bool) -> Result<Option<File>, StoreError> {
         let path = self.path(id);
+        #[cfg(test)]
+        self.opened_count.fetch_add(1, Ordering::Relaxed);
         let opened = match (create, self.is_read_only) {
             (true, _) => device::create(&path),
             (false, true) => device::open_to_read(&path),
@@ -377,6 +396,11 @@ impl Shared {
                 errno => Err(StoreError::Device { operation: "open an object", errno }),
             },
         }
+    }
+
+    /// One that was made just now.
+    fn new_object(&self, id: &ObjectId, file: File) -> file::ObjectFile {
+        file::ObjectFile::new_empty(*id, file, self.incarnation, self.syncing, self.spare.clone())
     }
 
     fn object(&self, id: &ObjectId, file: File) -> Result<file::ObjectFile, StoreError> {
@@ -417,7 +441,7 @@ impl Shared {
             match self.open_file(id, true)? {
                 Some(file) => {
                     is_new = true;
-                    self.object(id, file).map(Some)
+                    Ok(Some(self.new_object(id, file)))
                 }
                 None => self.find(id),
             }
@@ -610,6 +634,10 @@ impl ObjectStore for ObjectDisk {
         self.shared.existing(id)?.advise(extent, advice)
     }
 
+    fn expect_absent(&self, id: &ObjectId) {
+        *self.shared.absent.lock().unwrap_or_else(PoisonError::into_inner) = Some(*id);
+    }
+
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {
         if let Some(handle) = self.shared.handles.get(id) {
             let stat = handle.stat()?;
@@ -620,7 +648,7 @@ impl ObjectStore for ObjectDisk {
         }
         // Not kept open: who asks for the sizes of all objects is not to close those that are in use.
         let Some(file) = self.shared.open_file(id, false)? else {
-            *self.shared.absent.lock().unwrap_or_else(PoisonError::into_inner) = Some(*id);
+            self.expect_absent(id);
             return Ok(None);
         };
         file::stat_of(&file).map(Some).map_err(device::failed("stat an object"))

@@ -138,6 +138,9 @@ pub trait ObjectStore: Send + Sync {
     /// `NoObject`.
     fn advise(&self, id: &ObjectId, extent: Extent, advice: Advice) -> Result<(), StoreError>;
 
+    /// The next change is of this object, which is not there as far as anybody knows: where that is wrong it is found all the same.
+    fn expect_absent(&self, _id: &ObjectId) {}
+
     /// `None` if there is no such object.
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError>;
 

@@ -78,7 +78,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.stats.write.add(byte_count);
         let attr = match target {
             Target::Gone(_) => None,
-            Target::There | Target::New => self.written_attr(token, object),
+            Target::There(_) | Target::New(_) => self.written_attr(token, object),
         };
         let grant_bytes = self.grants.renew_for_objects(token.client, &space);
         let reply = CommitReply::Written { grant_bytes, attr, lock: grant };
@@ -100,7 +100,15 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }
         let Pressure { reserve, is_log_short, is_log_ending, .. } = pressure;
         let is_freeing_only = reserve == Reserve::Exhausted || is_log_short || is_log_ending;
-        if is_freeing_only || !matches!(target, Target::There) {
+        if is_freeing_only {
+            return Ok(false);
+        }
+        let is_there = match target {
+            Target::There(_) => true,
+            Target::New(None) => self.object_stat(object)?.is_some_and(|stat| stat.has_begun),
+            Target::New(Some(_)) | Target::Gone(_) => false,
+        };
+        if !is_there {
             return Ok(false);
         }
         match self.objects.is_allocated(&object, extent) {

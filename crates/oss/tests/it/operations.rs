@@ -27,6 +27,20 @@ fn what_is_written_is_read_and_ends_where_it_ends() {
     assert_eq!(world.attr(client, object(2)), None);
 }
 
+/// Rows say that nobody has written it. What is looked at is what the answer says of it.
+#[test]
+fn an_object_is_not_looked_for_before_its_first_write() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock(client, object(1), LockMode::Pw, WHOLE).lock;
+    world.objects.take_stat_count();
+    world.write(client, object(1), 0, b"first", lock).expect("the lock is held");
+    assert_eq!(world.objects.take_stat_count(), 1);
+    world.write(client, object(1), 5, b" second", lock).expect("the lock is held");
+    assert_eq!(world.objects.take_stat_count(), 2, "one that has rows may be lost");
+    assert_eq!(world.attr(client, object(1)).map(|attr| attr.size_bytes), Some(12));
+}
+
 /// No time passes here: what comes once in an interval does not come. A client keeps so many writes and then waits.
 #[test]
 fn many_small_writes_are_made_durable_before_their_client_has_to_wait() {

@@ -114,6 +114,17 @@ impl ObjectFile {
         ObjectFile::open(id, file, incarnation, (syncing, false), spare)
     }
 
+    /// Of a file that was made just now.
+    pub fn new_empty(
+        id: ObjectId,
+        file: File,
+        incarnation: u64,
+        syncing: Syncing,
+        spare: Spare,
+    ) -> ObjectFile {
+        ObjectFile::unread(id, file, incarnation, (syncing, false), spare)
+    }
+
     /// The same for who changes nothing: what a crash left dirty is believed, and gets no checksums.
     ///
     /// # Errors
@@ -127,9 +138,21 @@ impl ObjectFile {
         id: ObjectId,
         file: File,
         incarnation: u64,
-        (syncing, is_read_only): (Syncing, bool),
+        how: (Syncing, bool),
         spare: Spare,
     ) -> Result<ObjectFile, StoreError> {
+        let object = ObjectFile::unread(id, file, incarnation, how, spare);
+        object.read_state()?;
+        Ok(object)
+    }
+
+    fn unread(
+        id: ObjectId,
+        file: File,
+        incarnation: u64,
+        (syncing, is_read_only): (Syncing, bool),
+        spare: Spare,
+    ) -> ObjectFile {
         let inner = Inner {
             size_bytes: 0,
             groups: Groups::new(spare),
@@ -142,16 +165,7 @@ impl ObjectFile {
             change_count: 0,
             synced_count: 0,
         };
-        let object = ObjectFile {
-            id: Mutex::new(id),
-            file,
-            incarnation,
-            syncing,
-            is_read_only,
-            inner: Mutex::new(inner),
-        };
-        object.read_state()?;
-        Ok(object)
+        ObjectFile { id: Mutex::new(id), file, incarnation, syncing, is_read_only, inner: Mutex::new(inner) }
     }
 
     /// The one that it has now.

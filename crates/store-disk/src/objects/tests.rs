@@ -13,6 +13,8 @@ fn object(n: u32) -> ObjectId {
 fn names_map_there_and_back() {
     let id = object(77);
     assert_eq!(id_of_name(&file_name(&id)), Some(id));
+    let by_bytes: String = id.key().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(file_name(&id), by_bytes);
     for wrong in ["", "00", "lost+found", &"zz".repeat(24), &"é".repeat(24), &"0".repeat(49)] {
         assert_eq!(id_of_name(wrong), None);
     }
@@ -40,6 +42,29 @@ fn an_object_that_has_come_since_it_was_asked_for_is_not_made_again() {
         store.write(&object(2), 0, b"again").unwrap();
         assert_eq!(store.destroy(&object(2)), Ok(true));
     }
+}
+
+/// Whoever knows by his rows that an object is new says so, and nobody looks for its file before it is made.
+#[test]
+fn an_object_that_is_expected_to_be_absent_is_made_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions { handle_count_max: 1, ..ObjectOptions::default() };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let opened_count = || store.shared.opened_count.swap(0, Ordering::Relaxed);
+    store.expect_absent(&object(1));
+    store.write(&object(1), 0, b"new").unwrap();
+    assert_eq!(opened_count(), 1, "it is made");
+    assert_eq!(
+        store.stat(&object(1)).unwrap().map(|stat| (stat.size_bytes, stat.has_begun)),
+        Some((3, true))
+    );
+    store.write(&object(2), 0, b"x").unwrap();
+    assert_eq!(opened_count(), 2, "it is looked for, and made");
+    // The rows are lost, and not the file, of which nothing is open any more.
+    store.expect_absent(&object(1));
+    store.write(&object(1), 3, b"er").unwrap();
+    assert_eq!(opened_count(), 2, "it is found");
+    assert_eq!(store.read(&object(1), 0, 8).unwrap(), b"newer"[..]);
 }
 
 #[test]

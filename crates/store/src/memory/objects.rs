@@ -74,6 +74,7 @@ struct State {
     low: bool,
     device: Device,
     kicked: bool,
+    stat_count: u64,
 }
 
 impl Default for State {
@@ -95,6 +96,7 @@ impl Default for State {
             low: false,
             device: Device::default(),
             kicked: false,
+            stat_count: 0,
         }
     }
 }
@@ -127,6 +129,11 @@ impl MemoryObjects {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// How often somebody has asked for an object's size since this was asked last.
+    pub fn take_stat_count(&self) -> u64 {
+        std::mem::take(&mut self.state().stat_count)
     }
 
     /// Makes everything written durable. With `set_failing` it poisons the store instead.
@@ -451,7 +458,8 @@ impl ObjectStore for MemoryObjects {
     }
 
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {
-        let state = self.state();
+        let mut state = self.state();
+        state.stat_count += 1;
         state.check_readable(id, "stat an object")?;
         if state.emptied.contains(id) {
             return Ok(Some(ObjectStat::default()));
