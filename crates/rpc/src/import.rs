@@ -554,6 +554,17 @@ impl Import {
         self.state == ImportState::Active && !is_missed
     }
 
+    /// Whether what is asked waits, for as long as the target is not there. (One that recovers answers other targets, and one that refuses
+    /// this caller does so at once.)
+    pub fn is_away(&self, now: Time) -> bool {
+        match self.state {
+            ImportState::Idle | ImportState::Connecting => true,
+            ImportState::Replaying => !self.may_pass_recovery(),
+            ImportState::Active => !self.is_heard(now),
+            ImportState::Disconnecting | ImportState::Disconnected | ImportState::Refused(_) => false,
+        }
+    }
+
     /// When a ping is due, if nothing is heard before.
     fn ping_due(&self) -> Option<Time> {
         if self.state != ImportState::Active || self.is_ping_out {

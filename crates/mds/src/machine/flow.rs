@@ -30,6 +30,7 @@ const ANSWER_WAIT: Duration = limits::RESEND_FIRST;
 
 /// The same for who holds nothing.
 const PUT_OFF_FOR: Duration = Duration::from_millis(50);
+const PUT_OFF_SHARE_US: u64 = 50;
 
 /// What looks like somebody else's change for so often is damage.
 const ATTEMPTS_MAX: u32 = 100;
@@ -189,8 +190,9 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn unheard_of_replays(&self, now: Now) -> BTreeSet<TargetId> {
         let mut awaited: BTreeSet<TargetId> = BTreeSet::new();
         if self.core.is_recovering() {
-            let waits = |flow: &&Box<Flow>| flow.token.replay.is_some() && flow.stage != Stage::Running;
-            awaited.extend(self.flows.values().filter(waits).flat_map(|flow| &flow.awaited));
+            let waits = |flow: &&Flow| flow.token.replay.is_some() && flow.stage != Stage::Running;
+            let flows = self.flows.values().map(|flow| &**flow);
+            awaited.extend(flows.filter(waits).flat_map(|flow| &flow.awaited));
         }
         awaited.retain(|target| self.peers.is_silent(now.time, *target));
         awaited
@@ -251,8 +253,10 @@ impl<M: MetaStore> Mds<M> {
             self.fail(now, op, &mut flow, part::GIVE_WAY, out)
         } else {
             self.stop_waiting_for_fids(op);
-            // A late answer is none to what is asked then.
-            self.abandon_calls(now, |call| call.is_question_of(op), out);
+            if flow.settling.is_none() {
+                // A late answer is none to what is asked then.
+                self.abandon_calls(now, |call| call.is_question_of(op), out);
+            }
             self.put_off(now, op, &mut flow, out)
         };
         self.keep_flow(op, flow, step);
@@ -272,8 +276,20 @@ impl<M: MetaStore> Mds<M> {
     fn stay_put_off(&mut self, now: Now, op: OpId, flow: &mut Flow) -> Step {
         flow.is_put_off = true;
         flow.stage = Stage::Backoff;
-        self.set_timer(op, flow, now.time.after(PUT_OFF_FOR));
+        // However many there are, so many look in a second.
+        let share = Duration::from_micros(self.flows.len() as u64 * PUT_OFF_SHARE_US);
+        self.set_timer(op, flow, now.time.after(PUT_OFF_FOR.max(share)));
         Step::Waits
+    }
+
+    /// Nothing is held while waiting for somebody's decision, which may be away.
+    pub(super) fn hold_nothing(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) {
+        self.abort_parts(now, flow, out);
+        self.release_claims(now, op, flow);
+        self.release_rename(now, flow);
+        flow.walk = None;
+        // What was seen on the way up held under the rename lock only.
+        flow.remote.walked.clear();
     }
 
     pub(super) fn on_claim_ready(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
@@ -478,7 +494,7 @@ impl<M: MetaStore> Mds<M> {
                 // Whoever waits here may be waited for there.
                 return Some(self.fail(now, op, flow, part::GIVE_WAY, out));
             }
-            self.release_claims(now, op, flow);
+            self.hold_nothing(now, op, flow, out);
             flow.wait_for(held.iter().filter_map(|fid| self.streams.coordinator_of(*fid)));
             return Some(self.await_decision(op, flow));
         }
@@ -506,10 +522,7 @@ impl<M: MetaStore> Mds<M> {
         if is_of_many(&flow.request) && flow.token.replay.is_none() {
             return self.fail(now, op, flow, Status::Busy, out);
         }
-        if flow.is_claimed {
-            // Nothing is held while waiting.
-            self.release_claims(now, op, flow);
-        }
+        self.hold_nothing(now, op, flow, out);
         flow.wait_for(self.frozen_by(touched));
         self.await_decision(op, flow)
     }

@@ -204,7 +204,7 @@ impl Peers {
 
     /// Whether one that there is does not answer.
     pub fn is_silent(&self, now: Time, target: TargetId) -> bool {
-        self.imports.get(&target).is_some_and(|import| !import.is_heard(now))
+        self.imports.get(&target).is_some_and(|import| import.is_away(now))
     }
 
     /// When something left that a target has answered since, the latest of that; `None`: nothing yet.

@@ -248,14 +248,15 @@ impl Order {
         entry.is_some_and(|entry| entry.state == State::Listed)
     }
 
-    /// Whether something that is to be replayed touches an inode of this MDT.
-    pub fn touches_mdt(&self, index: u16) -> bool {
-        let first = Object::Inode(Fid { seq: Fid::sequence(index, 0), oid: 0, ver: 0 });
-        let mut from_first = self.by_object.range(first..).map(|(object, _)| *object);
-        let is_its = |object| matches!(object, Object::Inode(fid) if fid.mdt_index() == Some(index));
-        // Its number is none of those that MDT0000 gives.
-        let is_root_touched = index == 0 && self.by_object.contains_key(&Object::Inode(Fid::ROOT));
-        !self.everything.is_empty() || is_root_touched || from_first.next().is_some_and(is_its)
+    /// The inodes that what is to be replayed names; `None`: they are more than so many, or not known.
+    pub fn inodes(&self, count_max: usize) -> Option<Vec<Fid>> {
+        // They are the first objects.
+        let inodes = self.by_object.keys().map_while(|object| match object {
+            Object::Inode(fid) => Some(*fid),
+            Object::Moves | Object::Slot(..) => None,
+        });
+        let inodes: Vec<Fid> = inodes.take(count_max + 1).collect();
+        (self.everything.is_empty() && inodes.len() <= count_max).then_some(inodes)
     }
 
     /// Nothing is to be replayed, as far as is known.

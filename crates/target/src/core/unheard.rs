@@ -5,7 +5,7 @@
 //! A target that is heard is no excuse: two that recover could wait for each other.
 
 use super::{Core, CoreEvent, CoreOutput};
-use base::{Now, TargetId};
+use base::{Fid, Now, TargetId};
 use std::collections::BTreeSet;
 use store::MetaStore;
 
@@ -45,11 +45,11 @@ impl<M: MetaStore> Core<M> {
         self.put_off_end();
     }
 
-    /// Whether a replay may do again what had been prepared on this MDT.
-    pub fn may_replay_on(&mut self, mdt_index: u16) -> bool {
+    /// The inodes that what is to be replayed names; `None`: they are more than so many, or not known.
+    pub fn inodes_of_replays(&mut self, count_max: usize) -> Option<Vec<Fid>> {
         let is_unknown = self.call_roll().is_some_and(|roll| roll.is_somebody_unknown());
-        let touches = |recovery: &super::recovery::Recovery| recovery.order.touches_mdt(mdt_index);
-        is_unknown || self.recovery.as_ref().is_some_and(touches)
+        let order = self.recovery.as_ref().map(|recovery| &recovery.order);
+        order.map_or_else(|| Some(Vec::new()), |order| order.inodes(count_max)).filter(|_| !is_unknown)
     }
 
     /// Targets that a recovery waits for, since replays do.

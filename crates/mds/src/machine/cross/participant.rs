@@ -4,6 +4,9 @@ use super::*;
 use crate::machine::streams::mdt_of;
 use bytes::Bytes;
 
+/// So many inodes of what is to be replayed are looked at with each question; while they are more, the answer is undecided.
+const LOOKED_AT_MAX: usize = 64;
+
 impl<M: MetaStore> Mds<M> {
     pub(in crate::machine) fn on_peer_request(
         &mut self,
@@ -431,6 +434,22 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
+    /// Whether a replay may prepare something on another MDT: it names an inode there, or a directory with a stripe there. (Two that recover
+    /// must not wait for each other's end.)
+    fn may_replay_on(&mut self, mdt: u16) -> bool {
+        if !self.core.is_recovering() {
+            return false;
+        }
+        let Some(fids) = self.core.inodes_of_replays(LOOKED_AT_MAX) else { return true };
+        let tx = crate::tx::Tx::new(&**self.core.store());
+        let is_there = |fid: &Fid| fid.mdt_index() == Some(mdt);
+        let has_stripe = |fid| match tx.inode(fid) {
+            Ok(inode) => inode.is_some_and(|inode| inode.stripes.iter().any(is_there)),
+            Err(_) => true,
+        };
+        fids.into_iter().any(|fid| is_there(&fid) || has_stripe(fid))
+    }
+
     /// A participant wants to know. What was committed has a row until everybody has executed it; so what has none is
     /// void, unless it is on its way, or a client may still ask for it again. To who has executed it, durably, it is void too: what that one
     /// has prepared is a copy.
@@ -443,8 +462,7 @@ impl<M: MetaStore> Mds<M> {
         }
         let is_under_way =
             self.flows.values().any(|flow| flow.settling.as_ref().is_some_and(|settling| settling.id == id));
-        // What was prepared there is about an inode there. (Two that recover must not wait for each other's end.)
-        let may_come_again = id.epoch < self.core.epoch().0 && self.core.may_replay_on(peer);
+        let may_come_again = id.epoch < self.core.epoch().0 && self.may_replay_on(peer);
         let is_commit = if is_under_way || may_come_again { None } else { Some(false) };
         self.reply(now, token, Ok(Reply::Peer(PeerReply::Decision { is_commit })));
     }

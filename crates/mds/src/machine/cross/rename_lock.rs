@@ -80,8 +80,7 @@ impl<M: MetaStore> Mds<M> {
             }
             if self.cross.is_inode_frozen(at) {
                 // It may be elsewhere then, with another FID: the way begins anew, and the lock is for others meanwhile.
-                self.release_rename(now, flow);
-                flow.walk = None;
+                self.hold_nothing(now, op, flow, out);
                 flow.wait_for(self.frozen_by(&Resources::from([Resource::Inode(at)])));
                 return self.await_decision(op, flow);
             }

@@ -361,7 +361,7 @@ impl<M: MetaStore> Mds<M> {
         (fid, user): (Fid, u16),
         out: &mut Vec<Output>,
     ) -> Step {
-        self.release_claims(now, op, flow);
+        self.hold_nothing(now, op, flow, out);
         let is_new = matches!(flow.request, Request::Mdt(_)) && flow.token.replay.is_none();
         let is_replay = flow.token.replay.is_some() || self.core.is_recovering() && !is_new;
         let request = Request::Peer(PeerRequest::IsComing { fid, is_replay });
