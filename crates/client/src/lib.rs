@@ -33,6 +33,7 @@ mod interrupts;
 mod kernel_size;
 mod known_names;
 mod late_answers;
+mod lately_shared;
 mod leases;
 mod listed;
 mod listing_budget;

@@ -98,6 +98,9 @@ impl State {
     pub(crate) fn on_blocking(&mut self, target: TargetId, lock: LockId) {
         self.hurry_cancel(target, lock);
         let Some(connection) = self.connections.get_mut(&target) else { return };
+        if let Some(Resource::Object(object)) = connection.locks.get(lock).map(|grant| grant.resource) {
+            self.lately_shared.note(object.fid, self.now.time);
+        }
         match connection.locks.on_callback(lock) {
             CallbackAnswer::Idle | CallbackAnswer::InUse => self.start_revocation(target, lock),
             CallbackAnswer::Dying => {}

@@ -360,6 +360,17 @@ impl State {
         for id in ids {
             if let Some(drop) = self.traffic.drops.get_mut(id) {
                 drop.is_lost = true;
+                drop.is_redone = false;
+            }
+        }
+    }
+
+    /// The locks of this inode's pages are gone: what was dropped anew may still be there, too.
+    pub(crate) fn doubt_redone_drops(&mut self, node: u64) {
+        let ids: Vec<NotifyId> = self.traffic.drops.of(node).map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(drop) = self.traffic.drops.get_mut(id) {
+                drop.is_redone = false;
             }
         }
     }
@@ -371,7 +382,7 @@ impl State {
 
     /// Whether the kernel may still have pages of this inode that nobody waits for to go.
     pub(crate) fn has_unasked_drop(&self, node: u64) -> bool {
-        self.traffic.drops.of(node).any(|(_, drop)| drop.is_given_up)
+        self.traffic.drops.of(node).any(|(_, drop)| drop.is_given_up && !drop.is_redone)
     }
 
     fn send_drop(&mut self, node: u64, extent: Extent, is_given_up: bool) -> NotifyId {
@@ -383,9 +394,10 @@ impl State {
             byte_count: i64::try_from(end.saturating_sub(extent.start)).unwrap_or(i64::MAX),
         };
         let id = self.send_notify(notify);
-        self.traffic
-            .drops
-            .insert(id, PageDrop { node, extent, is_given_up, is_lost: false, waiters: Vec::new() });
+        self.traffic.drops.insert(
+            id,
+            PageDrop { node, extent, is_given_up, is_redone: false, is_lost: false, waiters: Vec::new() },
+        );
         self.note_dropped(node, extent);
         id
     }
@@ -412,6 +424,7 @@ impl State {
     fn give_up_drop(&mut self, id: NotifyId, empty: Option<Extent>) {
         let Some(drop) = self.traffic.drops.get_mut(id) else { return };
         drop.is_given_up = true;
+        drop.is_redone = empty.is_none();
         drop.waiters.clear();
         let Some(known) = self.nodes.get_mut(drop.node) else { return };
         known.data.pages.filled.insert(drop.extent);

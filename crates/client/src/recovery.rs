@@ -154,6 +154,7 @@ impl State {
     pub(crate) fn forget_pages(&mut self, target: TargetId) {
         self.doubt_pushes_of(target);
         for node in self.nodes_on(target) {
+            self.doubt_redone_drops(node);
             if self.nodes.get(node).is_some_and(|known| !known.data.pages.filled.is_empty()) {
                 self.drop_unasked(node, Extent::WHOLE);
             }

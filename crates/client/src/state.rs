@@ -11,6 +11,7 @@ use crate::executor::Sender;
 use crate::handles::{ClosingHandle, Handle};
 use crate::in_hand::Hands;
 use crate::interrupts::{GivesUp, Signals};
+use crate::lately_shared::LatelyShared;
 use crate::leases::Lease;
 use crate::listed::Listed;
 use crate::listing_budget::ListingBudget;
@@ -207,6 +208,7 @@ pub(crate) struct State {
     pub(crate) traffic: PageTraffic,
     /// Calls that may be what a notification waits for, to be looked at later.
     pub(crate) to_doubt: Vec<PageCallId>,
+    pub(crate) lately_shared: LatelyShared,
     /// Locks on inodes, objects and names that are gone, to be given back soon.
     pub(crate) locks_of_gone: Vec<(TargetId, LockId)>,
     /// Somebody sleeps who will do that.
@@ -296,6 +298,7 @@ impl State {
             pushes: Pushes::default(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
+            lately_shared: LatelyShared::default(),
             locks_of_gone: Vec::new(),
             is_giving_back: false,
             gone_names: VecDeque::new(),

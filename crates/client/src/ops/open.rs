@@ -153,7 +153,10 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
         // A new file that this handle cannot fill has nothing to be read.
         let is_empty = entry.was_created && !args.write;
         handle.is_access = args.read && flags & O_NOATIME == 0 && !is_empty;
-        handle.is_direct = !is_cached(flags) || (args.write && entry.is_open_elsewhere && !is_relaxed);
+        // Who writes only can map nothing, and loses nothing past the cache.
+        let is_lately_shared = state.lately_shared.has(fid, state.now.time);
+        let is_shared = entry.is_open_elsewhere || (!args.read && is_lately_shared);
+        handle.is_direct = !is_cached(flags) || (args.write && is_shared && !is_relaxed);
         let is_cached_writer = handle.is_cached_writer();
         state.handles.insert(args.handle.0, handle);
         let now = state.now.time;
@@ -188,7 +191,7 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
     // Pages leave with their locks, so what is still there is good; but of those whose lock an eviction took the kernel may not have heard
     // yet: it drops them before open(2) returns. A store into one of them would bring back what others have overwritten since.
     // Only who writes past the cache by his own wish may write at several places at a time.
-    OpenMode { is_direct, is_parallel: flags & O_DIRECT != 0, keeps_cache: !is_direct && !is_doubtful }
+    OpenMode { is_direct, is_parallel: flags & O_DIRECT != 0, keeps_cache: !is_doubtful }
 }
 
 pub(crate) async fn create_open(

@@ -11,6 +11,8 @@ pub(super) struct PageDrop {
     pub extent: Extent,
     /// It may come to its end only when calls are answered that wait: nobody waits for it any more.
     pub is_given_up: bool,
+    /// It was given up for READs: theirs are empty, and the other pages are dropped anew.
+    pub is_redone: bool,
     /// A target has evicted this client since it was sent: what was stored into these pages is lost.
     pub is_lost: bool,
     /// Are told when it is done; dropped when it is given up.

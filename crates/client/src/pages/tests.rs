@@ -105,3 +105,24 @@ fn who_drops_pages_of_a_file_looks_at_no_notifications_about_others() {
     assert!(state.pages_within(first, Extent::WHOLE).is_empty());
     state.check_pages();
 }
+
+/// The kernel drops everything at an open while something may be there that no lock covers. That is not so of what was given up for a READ: its
+/// pages are empty, and the others are dropped anew.
+#[test]
+fn an_open_beside_what_is_dropped_anew_keeps_the_pages() {
+    let mut state = crate::recovery::tests::state();
+    let fid = base::Fid { seq: base::Fid::SEQ_NORMAL, oid: 1, ver: 0 };
+    let (node, extent) = (fid.inode_number(), Extent::new(0, 4 * PAGE_BYTES));
+    state.nodes.get_or_new(fid).data.pages.filled.insert(extent);
+    let mut todo = state.pages_within(node, Extent::WHOLE);
+    let step = state.drop_step(node, &mut todo, CHUNK_BYTES).expect("it has pages");
+    state.begin_page_read(PageCallId(1), node, Extent::new(0, PAGE_BYTES));
+    state.give_up_drop(step.id, None);
+    assert!(!state.has_unasked_drop(node));
+    let again = state.drop_step(node, &mut todo, CHUNK_BYTES).expect("the others are dropped anew");
+    assert_eq!(again.extent, Extent::new(PAGE_BYTES, extent.end));
+    state.check_pages();
+    // After an eviction all of it counts.
+    state.doubt_redone_drops(node);
+    assert!(state.has_unasked_drop(node));
+}

@@ -271,3 +271,16 @@ fn truncate_against(call_over_both: impl Fn((u64, u64)) -> Call) {
         other => panic!("{other:?}"),
     }
 }
+
+/// Pages go with their locks. Those that the kernel drops by itself when it opens a file would still count as filled here.
+#[test]
+fn an_open_past_the_cache_has_the_kernel_drop_nothing() {
+    let mut world = World::new(1, 1, 2);
+    let (node, fh) = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, (node, fh), 0, b"state"), Ok(5));
+    assert_eq!(world.lookup(1, TOP, "f").expect("it was made").node, node);
+    let reader = (node, world.open(1, node, O_RDONLY).0);
+    assert_eq!(world.read(1, reader, 0, PAGE as u32), b"state");
+    let (_, mode) = world.open(1, node, O_RDWR);
+    assert!(mode.is_direct && mode.keeps_cache);
+}
