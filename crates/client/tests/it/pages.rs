@@ -1,8 +1,8 @@
 //! Two kernels with page caches, and what they lock and drop while clients take locks from each other.
 
 use crate::kernel::{Kernel, PAGE, Sending, Work};
-use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
-use base::Rng;
+use crate::world::{O_RDONLY, O_RDWR, O_WRONLY, TOP, World, write_call};
+use base::{Duration, Rng};
 use client::{Answer, Call, Input, Notify, NotifyResult, SetattrCall};
 use wire::{ComponentHint, LayoutHint};
 
@@ -270,6 +270,57 @@ fn truncate_against(call_over_both: impl Fn((u64, u64)) -> Call) {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Two mounts write a small file anew in turn, and read it. As it cuts the file the kernel drops its pages by itself, and here they still count
+/// as filled. What is written then through its cache has a page locked that is empty, which whoever wants the lock waits for, as long as a doubt
+/// takes. So who only writes such a file passes by the pages.
+#[test]
+fn a_file_that_two_mounts_write_anew_in_turn_stalls_nobody_again() {
+    const ROUND_COUNT: u32 = 12;
+    let mut world = World::new(1, 1, 2);
+    let (node, fh) = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, (node, fh), 0, b"state 0"), Ok(7));
+    world.release(0, (node, fh));
+    assert_eq!(world.lookup(1, TOP, "f").expect("it was made").node, node);
+    let mut stall_count = 0;
+    for round in 1..=ROUND_COUNT {
+        let (mount, other) = (round as usize % 2, (round as usize + 1) % 2);
+        // Closes of readers are told later.
+        world.pass(Duration::from_secs(4));
+        let reader = (node, world.open(mount, node, O_RDONLY).0);
+        let (fh, mode) = world.open(mount, node, O_WRONLY);
+        world.read(mount, reader, 0, PAGE as u32);
+        let set = SetattrCall { fh: Some(fh), size_bytes: Some(0), ..Default::default() };
+        assert!(world.call(mount, Call::Setattr { node, set }).is_ok());
+        let watcher = (node, world.open(other, node, O_RDONLY).0);
+        world.mounts[mount].is_kernel_stuck = true;
+        let call =
+            Call::Read { node, fh: watcher.1, offset_bytes: 0, byte_count: PAGE as u32, is_direct: false };
+        let reading = world.begin(other, call);
+        let text = format!("state {round}");
+        let writing = world.begin(mount, write_call((node, fh), 0, text.as_bytes()));
+        let mut turn_count = 0;
+        while !world.is_answered(mount, writing) || !world.is_answered(other, reading) {
+            if mode.is_direct || world.is_answered(mount, writing) {
+                world.mounts[mount].is_kernel_stuck = false;
+                world.unlock_page(mount);
+            }
+            world.pass_a_little();
+            turn_count += 1;
+        }
+        stall_count += u32::from(turn_count > STALL_COUNT_MAX);
+        world.mounts[mount].is_kernel_stuck = false;
+        world.unlock_page(mount);
+        assert_eq!(world.finish(mount, writing), Ok(Answer::Written(text.len() as u64)));
+        world.finish(other, reading).expect("it is read");
+        assert_eq!(world.read(other, watcher, 0, PAGE as u32), text.as_bytes());
+        world.release(mount, (node, fh));
+        world.release(mount, reader);
+        world.release(other, watcher);
+    }
+    // Each mount learns with the first that the other one wants the file.
+    assert!(stall_count <= 2, "{stall_count} of {ROUND_COUNT}");
 }
 
 /// Pages go with their locks. Those that the kernel drops by itself when it opens a file would still count as filled here.
