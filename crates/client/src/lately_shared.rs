@@ -1,5 +1,5 @@
-//! Files whose data other clients have lately wanted from this one. The kernel forgets an inode whose names others change, and asks for it
-//! again, so this is not known of nodes.
+//! Files whose data other clients have lately wanted from this one. The kernel forgets an inode whose names are
+//! revoked, and asks for it again, so this is not known of nodes.
 
 use base::{Duration, Fid, Time};
 use std::collections::{BTreeMap, VecDeque};

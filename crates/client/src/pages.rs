@@ -42,7 +42,7 @@ const CHUNK_PATIENCE: Duration = Duration::from_millis(50);
 /// A notification over pages of a READ that waits, sent before it came, is not waited for any longer: it may wait for the
 /// READ, when the kernel had dropped one of these pages itself. What is given up in vain is dropped twice, and makes the
 /// record say too much.
-const READ_PATIENCE: Duration = Duration::from_millis(100);
+const READ_PATIENCE: Duration = Duration::from_millis(10);
 /// A notification about the doubtful page of a WRITE that waits is not done after so long: it waits for the WRITE, so the
 /// page is locked, and empty. That happens when the kernel has dropped the page itself before. Long against what a
 /// thread of ours may have to wait for a processor, short against the patience of servers.

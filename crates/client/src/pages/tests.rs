@@ -106,8 +106,8 @@ fn who_drops_pages_of_a_file_looks_at_no_notifications_about_others() {
     state.check_pages();
 }
 
-/// The kernel drops everything at an open while something may be there that no lock covers. That is not so of what was given up for a READ: its
-/// pages are empty, and the others are dropped anew.
+/// The kernel drops everything at an open while something may be there that no lock covers. That is not so of what was
+/// given up for a READ: its pages are empty, and the others are dropped anew.
 #[test]
 fn an_open_beside_what_is_dropped_anew_keeps_the_pages() {
     let mut state = crate::recovery::tests::state();

@@ -272,9 +272,9 @@ fn truncate_against(call_over_both: impl Fn((u64, u64)) -> Call) {
     }
 }
 
-/// Two mounts write a small file anew in turn, and read it. As it cuts the file the kernel drops its pages by itself, and here they still count
-/// as filled. What is written then through its cache has a page locked that is empty, which whoever wants the lock waits for, as long as a doubt
-/// takes. So who only writes such a file passes by the pages.
+/// Two mounts write a small file anew in turn, and read it. As it cuts the file the kernel drops its pages by itself,
+/// and here they still count as filled. What is written then through its cache has a page locked that is empty, which
+/// whoever wants the lock waits for, as long as a doubt takes. So who only writes such a file passes by the pages.
 #[test]
 fn a_file_that_two_mounts_write_anew_in_turn_stalls_nobody_again() {
     const ROUND_COUNT: u32 = 12;
@@ -323,7 +323,7 @@ fn a_file_that_two_mounts_write_anew_in_turn_stalls_nobody_again() {
     assert!(stall_count <= 2, "{stall_count} of {ROUND_COUNT}");
 }
 
-/// Pages go with their locks. Those that the kernel drops by itself when it opens a file would still count as filled here.
+/// Pages go with their locks. Those that the kernel drops by itself when it opens a file would still count as filled.
 #[test]
 fn an_open_past_the_cache_has_the_kernel_drop_nothing() {
     let mut world = World::new(1, 1, 2);
