@@ -57,6 +57,7 @@ mod stamps;
 mod state;
 mod stored;
 mod telling;
+mod unlinks;
 mod untold;
 mod varint;
 mod whole;

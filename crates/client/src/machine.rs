@@ -8,7 +8,7 @@ use crate::operator::{Setting, TRIM_INTERVAL};
 use crate::ops::root::Root;
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
-use crate::{accesses, dirty, locks, ops, pages};
+use crate::{accesses, dirty, locks, ops, pages, unlinks};
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno,
 };
@@ -292,7 +292,13 @@ impl Client {
         let ctx = self.ctx.clone();
         let who = Who { id, caller };
         self.executor.spawn(Box::pin(async move {
-            let result = ops::execute(&ctx, &who, call).await;
+            let is_versioned = unlinks::is_versioned(&call);
+            let mut result = ops::execute(&ctx, &who, call).await;
+            if let Ok(answer) = &mut result
+                && is_versioned
+            {
+                unlinks::keep_link_counts(&ctx, &who, answer).await;
+            }
             ctx.with(|state| state.finish_call(id, result));
         }));
     }
@@ -436,6 +442,7 @@ impl Machine for Client {
             state.lock_owners.check();
             state.nodes.listings.check();
             state.telling.check();
+            state.unlinks.check();
             state.long_xattrs.check(&state.nodes);
             let held: u32 = state.held.values().sum();
             let holds: usize =
@@ -480,6 +487,7 @@ impl State {
 
     /// A call has come to its end; it may have been answered before (interrupted).
     fn finish_call(&mut self, id: u64, result: Result<Answer, Status>) {
+        self.end_unlinks(id, result.is_ok());
         let was_answered = self.calls.get(&id).is_none_or(|call| call.is_answered);
         if was_answered {
             // The kernel never heard of these references.

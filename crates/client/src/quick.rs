@@ -15,6 +15,9 @@ impl State {
             Call::Lookup { parent, name } if name != b"." && name != b".." => {
                 base::names::check_name(name).ok()?;
                 let parent = self.nodes.home_of(self.nodes.get(*parent)?.fid(), name);
+                if let Some(Some(fid)) = self.cached_name(parent, name) {
+                    self.check_counted(fid, caller)?;
+                }
                 self.known_entry(parent, name).map(Ok)
             }
             Call::Getattr { node, .. } | Call::Statx { node, .. } => {
@@ -22,6 +25,7 @@ impl State {
                 // Before it asks it drops them.
                 known.kernel_acl = KernelAcl::Unknown;
                 let fid = known.fid();
+                self.check_counted(fid, caller)?;
                 let attr = self.cached_attr(fid).or_else(|| self.attr_of_written(fid))?;
                 Some(Ok(Answer::Attr(self.attr_answer(attr))))
             }
@@ -41,6 +45,11 @@ impl State {
             }
             _ => None,
         }
+    }
+
+    /// `None`: the kernel has to be told something before it is answered (`unlinks`).
+    fn check_counted(&self, fid: Fid, caller: Caller) -> Option<()> {
+        (!self.unlinks.is_uncounted(fid.inode_number(), caller, self.now.time)).then_some(())
     }
 
     /// What a name leads to, with attributes, or that it leads nowhere.

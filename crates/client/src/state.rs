@@ -30,6 +30,7 @@ use crate::push::Pushes;
 use crate::reports;
 use crate::stats::{Stats, TargetStats};
 use crate::telling::Telling;
+use crate::unlinks::Unlinks;
 use crate::untold::Untold;
 use crate::whole::Passages;
 use base::{
@@ -217,6 +218,8 @@ pub(crate) struct State {
     pub(crate) gone_names: VecDeque<(Fid, u64)>,
     /// Handles that were only read through, by MDT.
     pub(crate) closes: BTreeMap<TargetId, Closes>,
+    /// Names that are being taken away.
+    pub(crate) unlinks: Unlinks,
     /// Sizes that go to their MDTs as soon as all have had their turn that can go on now.
     pub(crate) reports: BTreeMap<TargetId, Vec<reports::Waiting>>,
     /// What was read, and is to be told with whatever goes there next.
@@ -303,6 +306,7 @@ impl State {
             is_giving_back: false,
             gone_names: VecDeque::new(),
             closes: BTreeMap::new(),
+            unlinks: Unlinks::default(),
             reports: BTreeMap::new(),
             accesses: BTreeMap::new(),
             cancels: BTreeMap::new(),

@@ -319,6 +319,7 @@ pub(crate) async fn remove(
     };
     leave_listing(ctx, &[(parent, &name, Fate::Goes)]).await;
     known.into_iter().for_each(|fid| hurry_closes(ctx, fid));
+    ctx.with(|state| state.begin_unlink(who, known.filter(|_| !is_directory)));
     let result = ctx.mdt_as(who, parent, Kind::Modifying, make).await;
     changing.end();
     let MdtReply::Removed { parent_attr, child, .. } = result.map_err(gone)? else {
@@ -330,6 +331,9 @@ pub(crate) async fn remove(
         }
         state.note_gone_name(parent, &name, before);
         let gone = child.as_ref().map(|child| child.fid).or(known);
+        if let Some(child) = child.as_ref().filter(|_| !is_directory) {
+            state.note_unlinked(who, child.fid, child.attr.as_ref().map(|attr| attr.link_count));
+        }
         if let Some(child) = &child {
             state.see_entry(child);
         }
@@ -476,6 +480,9 @@ pub(crate) async fn rename(
         }
     }
     replaced.into_iter().for_each(|fid| hurry_closes(ctx, fid));
+    if flags & RENAME_EXCHANGE == 0 {
+        ctx.with(|state| state.begin_unlink(who, replaced));
+    }
     let make = |creds| MdtRequest::Rename {
         parent,
         name: name.clone(),
@@ -529,6 +536,9 @@ pub(crate) async fn rename(
         if moved.is_none() || (replaced.is_none() && flags & RENAME_EXCHANGE != 0) {
             mark_named(state, parent, &name, met.map(|met| Some(met.fid)));
             mark_named(state, new_parent, &new_name, met.map(|met| met.replaced));
+        }
+        if let Some(gone) = replaced_entry.as_ref().filter(|_| flags & RENAME_EXCHANGE == 0) {
+            state.note_unlinked(who, gone.fid, gone.attr.as_ref().map(|attr| attr.link_count));
         }
         for entry in child.iter().chain(&replaced_entry) {
             state.see_entry(entry);
@@ -656,6 +666,7 @@ fn mark_named(state: &mut State, parent: Fid, name: &[u8], led: Option<Option<Fi
 pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
     let (fid, parent) = (inode_of(ctx, node)?, home_of(ctx, parent, &name)?);
     let target = mdt_of(parent)?;
+    ctx.with(|state| state.unlinks.settle(node));
     let changing = Changing::begin(ctx, vec![parent], &[(parent, &name)], &[]);
     let held = ctx.with(|state| state.name_lock_on(parent, &name));
     let want = ctx.with(|state| LockWant { name: state.want_name(target, held), ..LockWant::default() });

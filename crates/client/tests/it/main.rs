@@ -44,5 +44,6 @@ mod stored;
 mod strangers;
 mod striped;
 mod synchronous;
+mod unlinks;
 mod world;
 mod write_back;
