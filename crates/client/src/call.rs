@@ -243,7 +243,7 @@ pub struct TargetProbe {
     /// Lustre's word for the state of the session.
     pub state: &'static str,
     pub nids: Vec<String>,
-    /// By how much the target's clock was ahead of ours when the session was made, in nanoseconds; `None` before that.
+    /// By how much the target's clock is ahead of ours, at least, as far as its answers have told, in nanoseconds; `None` before that.
     pub clock_ahead_ns: Option<i64>,
     /// What the target said that it runs; empty before there was a session, or where it does not say.
     pub software: String,

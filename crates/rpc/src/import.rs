@@ -1,6 +1,7 @@
 //! One session with one target, seen from the caller.
 
 mod answers;
+mod clock;
 mod connect;
 mod lanes;
 mod left_behind;
@@ -12,6 +13,7 @@ mod terms;
 pub use refill::fill_for_replay;
 pub use terms::{Answer, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket};
 
+use self::clock::TargetClock;
 use self::lanes::Lanes;
 use self::left_behind::LeftBehind;
 use crate::estimate::{Estimate, TimeoutBounds, TimeoutReport};
@@ -158,8 +160,7 @@ pub struct Import {
     is_overdue: bool,
     ping_interval: Duration,
     estimate: Estimate,
-    /// Calendar time of the target less the monotonic time here: what is done to the calendar here does not show.
-    wall_offset_ns: Option<i64>,
+    clock: TargetClock,
     /// What the target runs, as it said when the session was made; empty where it does not say.
     software: String,
     /// For the next ping or the goodbye.
@@ -202,7 +203,7 @@ impl Import {
             is_overdue: false,
             ping_interval: limits::PING_INTERVAL,
             estimate: Estimate::default(),
-            wall_offset_ns: None,
+            clock: TargetClock::default(),
             software: String::new(),
             along: Vec::new(),
         }
@@ -502,10 +503,14 @@ impl Import {
         self.pending.values().filter(|pending| pending.purpose == Purpose::Caller).count()
     }
 
-    /// Calendar time of the target, as learnt when the session was made or made again; `None` before that.
+    /// Calendar time of the target, as its answers to connects and pings tell it; `None` before a session was made. It is that at least.
     pub fn target_wall(&self, now: Time) -> Option<WallTime> {
-        let now_ns = i64::try_from(now.0).unwrap_or(i64::MAX);
-        Some(WallTime(self.wall_offset_ns?.saturating_add(now_ns)))
+        self.clock.wall(now).map(|(wall, _)| wall)
+    }
+
+    /// By how much later it may be there: the answers were on their way.
+    pub fn target_wall_error(&self, now: Time) -> Duration {
+        self.clock.wall(now).map_or(Duration::ZERO, |(_, error)| error)
     }
 
     /// What the target said that it runs when the session was made or made again; empty before that, or where it does not say.
@@ -578,7 +583,8 @@ impl Import {
         } else {
             limits::COMMIT_PING_INTERVAL
         };
-        Some(self.last_sign.after(interval))
+        let due = self.last_sign.after(interval);
+        Some(self.clock.ask_at().map_or(due, |at| at.min(due)))
     }
 
     /// When a target that is asked for a sign of life counts as one that does not answer, if nothing is heard before.
@@ -590,6 +596,7 @@ impl Import {
     fn ping(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
         self.is_ping_out = true;
         self.last_sign = now.time;
+        self.clock.on_ping(now.time);
         let accesses = std::mem::take(&mut self.along);
         let ticket = self.add(Purpose::Ping, Kind::Reserved, Request::Ping { accesses }, Bytes::new(), 0);
         self.send(now, ticket, 0, out);

@@ -8,6 +8,7 @@
 
 mod access;
 pub mod claim;
+pub mod clock;
 mod data_stamp;
 pub mod frame;
 pub mod hint;

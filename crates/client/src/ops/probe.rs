@@ -105,7 +105,12 @@ impl State {
         probe.nids = self.nids_of(probe.target);
         let wall = connection.import.target_wall(self.now.time);
         probe.software = connection.import.software().to_owned();
-        probe.clock_ahead_ns = wall.map(|wall| wall.0.saturating_sub(self.now.wall.0));
+        // What may be no more than the way of an answer is not blamed on a clock.
+        let error = connection.import.target_wall_error(self.now.time);
+        let error_ns = i64::try_from(error.as_nanos()).unwrap_or(i64::MAX);
+        let ahead_ns = wall.map(|wall| wall.0.saturating_sub(self.now.wall.0));
+        probe.clock_ahead_ns =
+            ahead_ns.map(|ahead| if ahead < 0 { ahead.saturating_add(error_ns).min(0) } else { ahead });
     }
 
     fn note_step(&mut self, target: TargetId, note: impl FnOnce(&mut TargetProbe)) {

@@ -3,7 +3,7 @@
 use crate::world::{TOP, World};
 use base::limits::{LEASE_RENEWAL, RECOVERY_WINDOW};
 use base::{Duration, SetTime, TargetId, WallTime};
-use client::{Call, Event, Input, SetattrCall};
+use client::{Answer, Call, Event, Input, SetattrCall};
 
 const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
@@ -48,6 +48,29 @@ fn a_clients_clock_that_is_set_does_not_show_in_file_times() {
     world.start(MDT);
     world.input(0, Input::ConnectionLost(MDT));
     check_times(&mut world, "with a new session");
+    assert!(!is_evicted(&world));
+}
+
+/// A busy node, a lost packet, a recovery: none of that dates data back for as long as the session lives.
+#[test]
+fn an_answer_to_a_connect_that_comes_late_makes_no_old_times() {
+    let mut world = World::new(1, 1, 0);
+    world.add_mount(1);
+    world.mounts[0].is_late = Some(MDT);
+    // Answered at once, and three seconds on its way.
+    world.pass(Duration::from_secs(3));
+    world.let_come(0);
+    let probes = world.begin(0, Call::ProbeTargets);
+    let Ok(Answer::Probes(probes)) = world.finish(0, probes) else { panic!("all targets are looked at") };
+    assert!(probes.iter().all(|probe| probe.clock_ahead_ns == Some(0)), "no clock is wrong: {probes:?}");
+    world.pass(Duration::from_secs(3));
+    check_times(&mut world, "later");
+    // The same session once more.
+    world.mounts[0].is_late = Some(MDT);
+    world.input(0, Input::ConnectionLost(MDT));
+    world.pass(Duration::from_secs(3));
+    world.let_come(0);
+    check_times(&mut world, "at once");
     assert!(!is_evicted(&world));
 }
 

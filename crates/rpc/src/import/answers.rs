@@ -3,6 +3,7 @@
 use super::refill::fill_for_replay;
 use super::{Answer, Import, ImportOutput, ImportState, Pending, Purpose, Retained, Ticket};
 use base::{Now, Status, StatusClass, Transno, limits};
+use wire::clock::told_in;
 use wire::frame::flags;
 use wire::{Callback, Frame, Reply};
 
@@ -93,7 +94,9 @@ impl Import {
             None => {}
             Some(Purpose::Ping) => {
                 self.is_ping_out = false;
-                self.remove(ticket);
+                if let Some(ping) = self.remove(ticket).filter(|_| result.is_ok()) {
+                    self.clock.on_pinged(now, ping.first_sent, told_in(&frame.body));
+                }
             }
             Some(Purpose::Disconnect) => self.end(out),
             Some(Purpose::Manifest) => {

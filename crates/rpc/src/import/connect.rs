@@ -1,7 +1,7 @@
 //! Connecting, and what a connect reply means for what is outstanding.
 
 use super::{Connecting, Import, ImportOutput, ImportState, Pending, Purpose, Replay, Ticket};
-use base::{Now, Status, StatusClass, limits};
+use base::{Now, Status, StatusClass, WallTime, limits};
 use wire::session::{SessionState, features};
 use wire::{ConnectReply, ConnectRequest, Frame, MdtRequest, OstRequest, Reply, Request, Starts};
 
@@ -99,8 +99,7 @@ impl Import {
         self.connecting = None;
         self.last_contact = self.last_contact.max(Some(connecting.since));
         self.last_sign = now.time;
-        let now_ns = i64::try_from(now.time.0).unwrap_or(i64::MAX);
-        self.wall_offset_ns = Some(reply.server_time_ns.saturating_sub(now_ns));
+        self.clock.on_connected(now, connecting.since, WallTime(reply.server_time_ns));
         let had_session = self.session != 0;
         self.session = reply.session;
         let is_restarted = self.target_epoch != reply.target_epoch;

@@ -153,7 +153,7 @@ pub fn target(health: &TargetHealth) -> Check {
     }
     let clock = health.clock_ahead_ms.unwrap_or_default();
     if clock.abs() > SKEW_MS_MAX {
-        let found = format!("{round_trips}; its clock was {clock} ms ahead of ours when we connected");
+        let found = format!("{round_trips}; its clock was {clock} ms ahead of ours when we compared them");
         return Check::bad(
             Level::Yellow,
             name,

@@ -62,7 +62,7 @@ impl<M: MetaStore> Core<M> {
         }
         if let Request::Ping { accesses } = request {
             note_accesses(client, accesses, out);
-            return self.answer_done(&frame, out);
+            return self.answer_with_time(&frame, out);
         }
         if matches!(request, Request::ReplayDone) {
             return self.on_replay_done(frame, out);
@@ -243,9 +243,18 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub(super) fn answer_done(&self, request: &Frame, out: &mut Vec<CoreOutput>) {
+        self.answer_as(request, Reply::Done.to_bytes(), out);
+    }
+
+    /// The same, and what time it is.
+    fn answer_with_time(&self, request: &Frame, out: &mut Vec<CoreOutput>) {
+        self.answer_as(request, wire::clock::done_at(self.now.wall), out);
+    }
+
+    fn answer_as(&self, request: &Frame, body: Bytes, out: &mut Vec<CoreOutput>) {
         let mut frame =
             self.reply_frame(request.src.client_id(), request.session, request.xid, request.trace);
-        frame.body = Reply::Done.to_bytes();
+        frame.body = body;
         out.push(CoreOutput::Send(frame));
     }
 }
