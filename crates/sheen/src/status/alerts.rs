@@ -341,6 +341,19 @@ fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
     groups.map(|group| group.alert("has no session with", "have no session with", fix)).collect()
 }
 
+/// What is on an MDT goes to another MDT only.
+fn more_room(names: &[String]) -> String {
+    let has = |kind: &str| names.iter().any(|name| name.contains(kind));
+    let kinds = match (has("-MDT"), has("-OST")) {
+        (true, false) => "--mdt",
+        (true, true) => "--ost (or --mdt)",
+        _ => "--ost",
+    };
+    format!(
+        "remove files, or add a target elsewhere: sheen mkfs {kinds} --index N …, sheen serve --listen ADDRESS DIR"
+    )
+}
+
 /// Targets on one device are full together.
 fn of_space(targets: &[Target]) -> Vec<Alert> {
     let mut low: BTreeMap<(u64, u64, &str), Vec<String>> = BTreeMap::new();
@@ -354,10 +367,7 @@ fn of_space(targets: &[Target]) -> Vec<Alert> {
     }
     let alert = |((_, percent, what), names): ((u64, u64, &str), Vec<String>)| {
         let text = format!("{}: {percent} % of the {what} of the local file system left", listed(&names));
-        Alert::new(
-            text,
-            "remove files, or add a target elsewhere: sheen mkfs --ost --index N …, sheen serve --listen ADDRESS DIR",
-        )
+        Alert::new(text, more_room(&names))
     };
     low.into_iter().map(alert).collect()
 }

@@ -138,6 +138,41 @@ fn what_is_refused_waits_for_nobody() {
     assert_eq!(alerts, ["alert: fs-OST0000: 10.0.0.2:7988 serves this target"]);
 }
 
+/// An OST does not take what is on an MDT.
+#[test]
+fn where_an_mdt_is_full_another_mdt_is_named() {
+    let figures: &[(&str, &[&str], f64)] = &[
+        ("sheen_target_space", &["fs-MDT0000", "total"], 1000.0),
+        ("sheen_target_space", &["fs-MDT0000", "available"], 10.0),
+        ("sheen_target_inodes", &["fs-MDT0000", "total"], 100.0),
+        ("sheen_target_inodes", &["fs-MDT0000", "free"], 90.0),
+        ("sheen_target_space", &["fs-OST0000", "total"], 2000.0),
+        ("sheen_target_space", &["fs-OST0000", "available"], 20.0),
+        ("sheen_target_inodes", &["fs-OST0000", "total"], 100.0),
+        ("sheen_target_inodes", &["fs-OST0000", "free"], 90.0),
+        ("sheen_target_space", &["fs-MDT0001", "total"], 3000.0),
+        ("sheen_target_space", &["fs-MDT0001", "available"], 30.0),
+        ("sheen_target_inodes", &["fs-MDT0001", "total"], 100.0),
+        ("sheen_target_inodes", &["fs-MDT0001", "free"], 90.0),
+        ("sheen_target_space", &["fs-OST0001", "total"], 3000.0),
+        ("sheen_target_space", &["fs-OST0001", "available"], 30.0),
+        ("sheen_target_inodes", &["fs-OST0001", "total"], 100.0),
+        ("sheen_target_inodes", &["fs-OST0001", "free"], 90.0),
+    ];
+    let names = ["MDT0000", "OST0000", "MDT0001", "OST0001"];
+    let targets = names.into_iter().map(|name| target(name, "active", 7)).collect();
+    let said = lines(targets, None, &heard(Process::default(), figures));
+    for (names, kinds) in
+        [("fs-MDT0000", "--mdt"), ("fs-OST0000", "--ost"), ("fs-MDT0001, fs-OST0001", "--ost (or --mdt)")]
+    {
+        let wanted = format!(
+            "alert: {names}: 1 % of the space of the local file system left; \
+             remove files, or add a target elsewhere: sheen mkfs {kinds} --index N"
+        );
+        assert!(said.iter().any(|line| line.starts_with(&wanted)), "{wanted}\n{said:#?}");
+    }
+}
+
 #[test]
 fn each_alert_has_what_ends_it() {
     let figures: &[(&str, &[&str], f64)] = &[
