@@ -921,8 +921,7 @@ fn df_table(fsname: &str, mount: &Path, targets: &[TargetState], show: &Show<'_>
     }
     // A pool has no MDTs.
     if show.pool.is_none() {
-        sum.inodes_total = sum.inodes_total.min(mdt_inodes.inodes_total);
-        sum.inodes_free = sum.inodes_free.min(mdt_inodes.inodes_free);
+        (sum.inodes_total, sum.inodes_free) = Statfs::inodes_of(&mdt_inodes, &sum);
     }
     out += "\n";
     out += &row("filesystem_summary:", &sum, &mount.display().to_string());

@@ -435,6 +435,17 @@ pub struct Statfs {
     pub device: u64,
 }
 
+impl Statfs {
+    /// Inodes of a file system, in all and free, by what its MDTs and its OSTs have in all. A file has one on an MDT,
+    /// and takes at least one for an object: where OSTs have fewer that are free there are fewer in all, so that
+    /// those in use are the MDTs'. (As Lustre counts.)
+    pub fn inodes_of(mdts: &Statfs, osts: &Statfs) -> (u64, u64) {
+        let free =
+            if osts.inodes_total == 0 { mdts.inodes_free } else { mdts.inodes_free.min(osts.inodes_free) };
+        (mdts.inodes_total.saturating_sub(mdts.inodes_free).saturating_add(free), free)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
 #[borsh(use_discriminant = true)]
 #[repr(u8)]

@@ -126,7 +126,7 @@ impl Ctx {
 
 /// Bytes are those of the OSTs, inodes those of the MDTs; targets on one device count once.
 pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
-    let mut sum = Statfs::default();
+    let (mut sum, mut objects) = (Statfs::default(), Statfs::default());
     let mut devices = BTreeSet::new();
     let silent = ctx.with(|state| if state.options.is_statfs_lazy { Silent::Remember } else { Silent::Wait });
     for TargetSpace { target, space, .. } in spaces(ctx, silent).await? {
@@ -143,9 +143,12 @@ pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
                 sum.bytes_total = sum.bytes_total.saturating_add(space.bytes_total);
                 sum.bytes_free = sum.bytes_free.saturating_add(space.bytes_free);
                 sum.bytes_available = sum.bytes_available.saturating_add(space.bytes_available);
+                objects.inodes_total = objects.inodes_total.saturating_add(space.inodes_total);
+                objects.inodes_free = objects.inodes_free.saturating_add(space.inodes_free);
             }
         }
     }
+    (sum.inodes_total, sum.inodes_free) = Statfs::inodes_of(&sum, &objects);
     Ok(Answer::Statfs(sum))
 }
 

@@ -267,6 +267,25 @@ filesystem_summary:          100          50          40  56% /m
     assert_eq!(table, expected);
 }
 
+/// `df -i` shows the same (`Statfs::inodes_of`).
+#[test]
+fn inodes_in_use_are_those_of_the_mdts() {
+    let target = |name: &str, device, inodes_total, inodes_free| TargetState {
+        name: name.to_owned(),
+        space: Some(Statfs { inodes_total, inodes_free, device, ..Statfs::default() }),
+        is_active: true,
+        is_drained: false,
+    };
+    let show = Show { is_inodes: true, ..Show::default() };
+    for (ost_free, expected) in [(60, ["80", "30", "50"]), (20, ["50", "30", "20"])] {
+        let targets =
+            [target("MDT0000", 1, 40, 25), target("MDT0001", 2, 40, 25), target("OST0000", 3, 70, ost_free)];
+        let table = df_table("fs", Path::new("/m"), &targets, &show);
+        let summary = table.lines().find(|line| line.starts_with("filesystem_summary:")).unwrap();
+        assert_eq!(summary.split_whitespace().skip(1).take(3).collect::<Vec<_>>(), expected);
+    }
+}
+
 /// An OST that is drained is there: who names it is told so.
 #[test]
 fn an_ost_that_is_refused_is_missing_or_drained() {
