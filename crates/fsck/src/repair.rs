@@ -11,7 +11,7 @@ use base::{Attr, Epoch, Fid, FileType, ObjectId, Status, TargetId, Transno, Vers
 use mds::op::DIRECTORY_SIZE_BYTES;
 use mds::rows::{self, Dentry, Inode};
 use mds::tx::Tx;
-use oss::rows::{self as ost_rows, TombstoneRow};
+use oss::rows as ost_rows;
 use std::collections::BTreeSet;
 use store::{Batch, StoreError, Table};
 use target::core::inspect;
@@ -56,7 +56,8 @@ pub(crate) enum Step {
         target: TargetId,
         epoch: Epoch,
     },
-    /// The object, and what its OST has noted of it.
+    /// The object, and what its OST has noted of it. No tombstone is made: nobody can come back and write to it, and its file may get
+    /// an object of this name again.
     Destroy {
         target: TargetId,
         object: ObjectId,
@@ -264,8 +265,7 @@ fn put_step(tx: &mut Tx<'_>, step: &Step, transno: Transno, now: WallTime) -> Re
         Step::Destroy { object, .. } => {
             let key = object.key().to_vec();
             tx.delete(ost_rows::OBJECTS, key.clone());
-            tx.delete(ost_rows::BORN, key.clone());
-            tx.put(ost_rows::TOMBSTONES, key, ost_rows::encode_row(&TombstoneRow { destroyed_at: now }));
+            tx.delete(ost_rows::BORN, key);
         }
         Step::Adopt { object, to, .. } => {
             for table in [ost_rows::OBJECTS, ost_rows::BORN] {

@@ -625,6 +625,16 @@ fn a_directory_that_has_lost_all_but_its_names_is_made_again() {
     assert!(world.repair(&report) == 0 && before == store_contents(&world));
 }
 
+/// Numbers of components are given out again where a layout was taken back, so that an object may get the name of one that was removed.
+#[test]
+fn a_file_may_get_the_object_that_was_removed() {
+    let world = world();
+    world.put_object(0, ObjectId { component: 2, ..stray(920) }, 0);
+    assert_eq!(world.repair(&world.check()), 1);
+    world.edit(fid(0, 920), |inode| inode.layout.as_mut().unwrap().components[0].id = 2);
+    assert!(world.check().is_clean(), "{}", lines(&world.check()));
+}
+
 /// What is in the files of the sound world: their inodes, what their OSTs have of them or say about it, and rows of bytes.
 fn data_of_files(world: &World) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
