@@ -24,6 +24,8 @@ pub(crate) struct Index<'a> {
     pub unsure: BTreeSet<Fid>,
     /// The striped directory of each stripe but the first.
     pub masters: BTreeMap<Fid, Fid>,
+    /// Directories that stripes of theirs speak of.
+    pub striped: BTreeSet<Fid>,
 }
 
 impl<'a> Index<'a> {
@@ -34,6 +36,7 @@ impl<'a> Index<'a> {
             subdirectories: BTreeMap::new(),
             unsure: BTreeSet::new(),
             masters: BTreeMap::new(),
+            striped: BTreeSet::new(),
         };
         for mdt in image.mdts.values() {
             for ((parent, _, name), dentry) in &mdt.dentries {
@@ -56,6 +59,10 @@ impl<'a> Index<'a> {
     fn add_links(&mut self, image: &'a Image) {
         for mdt in image.mdts.values() {
             for (fid, links) in &mdt.links {
+                if mdt.has(*fid) {
+                    let masters = links.iter().filter(|(_, name)| name.is_empty());
+                    self.striped.extend(masters.map(|(master, _)| *master));
+                }
                 for (parent, name) in links.iter().filter(|(_, name)| !name.is_empty()) {
                     let name = (*parent, &name[..]);
                     if self.has_name(*fid, name) {
@@ -135,6 +142,11 @@ impl<'a> Index<'a> {
     pub fn parent_of(&self, fid: Fid) -> Option<Fid> {
         let fid = self.masters.get(&fid).copied().unwrap_or(fid);
         self.names_of(fid).next().map(|(parent, _)| parent)
+    }
+
+    /// Whether more than its own rows is left of a directory without an inode: names in it, or another stripe of it.
+    pub fn is_left_of(&self, image: &Image, fid: Fid) -> bool {
+        image.lacks_directory(fid) || self.striped.contains(&fid)
     }
 
     /// Path from the root.

@@ -158,7 +158,8 @@ impl Checker<'_> {
 
     fn rows_without_inodes(&self, out: &mut Findings) {
         let is_nowhere = |fid: &&Fid| !self.mdt.has(**fid) && !self.image.is_moving(**fid);
-        for fid in self.mdt.xattrs.keys().filter(is_nowhere) {
+        let is_left = |fid: &&Fid| self.index.is_left_of(self.image, **fid);
+        for fid in self.mdt.xattrs.keys().filter(|fid| is_nowhere(fid) && !is_left(fid)) {
             let prefix = fid.key().to_vec();
             let delete = Step::DeletePrefix { target: self.target, table: rows::XATTRS, prefix };
             let repair = Repair::fix("remove them", vec![delete]);

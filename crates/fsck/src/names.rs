@@ -46,9 +46,7 @@ impl Checker<'_> {
         let (parent, position, name) = place;
         let called = (*parent, &name[..]);
         if !self.has_directory(*parent) {
-            let what = "its directory is not on this MDT";
-            let repair = self.without_directory(place);
-            return out.add(self.found(Kind::DentryWithoutDirectory, called, what, repair));
+            return self.without_directory(place, out);
         }
         let is_name = check_name(name).is_ok();
         if !is_name || *position != name_hash(name) {
@@ -66,21 +64,38 @@ impl Checker<'_> {
         }
     }
 
-    /// What is left of a directory is its names, which say what the files are.
-    fn without_directory(&self, place: &Place) -> Repair {
-        let (parent, ..) = place;
-        match parent.mdt_index().map(TargetId::mdt) == Some(self.target) {
-            true if *parent == Fid::ROOT => Repair::Not(RESTORE),
-            true if self.image.lacks_directory(*parent) => {
-                let owner = self.image.inode(Fid::ROOT).map(|root| (root.attr.uid, root.attr.gid));
-                let (target, owner) = (self.target, owner.unwrap_or_default());
-                Repair::fix(
-                    "make it again, for root alone",
-                    vec![Step::MakeDirectory { target, fid: *parent, owner }],
-                )
-            }
-            _ => Repair::fix("remove the name", vec![self.delete(place)]),
+    fn without_directory(&self, place: &Place, out: &mut Findings) {
+        let (parent, _, name) = place;
+        let is_own = parent.mdt_index().map(TargetId::mdt) == Some(self.target);
+        if is_own && self.image.lacks_directory(*parent) {
+            return self.lost_directory(place, out);
         }
+        let repair = match is_own && *parent == Fid::ROOT {
+            true => Repair::Not(RESTORE),
+            false => Repair::fix("remove the name", vec![self.delete(place)]),
+        };
+        let what = "its directory is not on this MDT";
+        out.add(self.found(Kind::DentryWithoutDirectory, (*parent, &name[..]), what, repair));
+    }
+
+    /// What is left of a directory is its names, which say what the files are. That is said once, of the first of them.
+    fn lost_directory(&self, place: &Place, out: &mut Findings) {
+        let fid = place.0;
+        let names = self.mdt.dentries.range((fid, 0, Vec::new())..).map(|(place, _)| place);
+        let mut names = names.take_while(|(parent, ..)| *parent == fid).peekable();
+        if names.peek() != Some(&place) {
+            return;
+        }
+        let what = format!("it is not there, and names are left in it ({})", names.count());
+        let owner = self.image.inode(Fid::ROOT).map(|root| (root.attr.uid, root.attr.gid));
+        let (target, owner) = (self.target, owner.unwrap_or_default());
+        let repair = match fid == Fid::ROOT {
+            true => Repair::Not(RESTORE),
+            false => {
+                Repair::fix("make it again, for root alone", vec![Step::MakeDirectory { target, fid, owner }])
+            }
+        };
+        out.add(Finding::new(Kind::DentryWithoutDirectory, target, self.index.called(fid), what, repair));
     }
 
     /// Whether there is a directory, or it is not certain that there is none.
@@ -134,6 +149,9 @@ impl Checker<'_> {
             let is_remains = dentry.file_type == FileType::Regular && self.image.may_have_bytes(fid);
             let repair = match self.image.lacks_directory(fid) {
                 true => Repair::Not("names are left in it: it is made again for them"),
+                false if self.index.striped.contains(&fid) => {
+                    Repair::Not("stripes of it are left: restore it from a mirror or backup")
+                }
                 false => self.image.removal(is_remains, "remove the name", vec![self.delete(place)]),
             };
             return out.add(self.found(Kind::DentryWithoutInode, called, what, repair));
@@ -169,6 +187,10 @@ impl Checker<'_> {
     }
 
     fn links(&self, fid: Fid, links: &Few<(Fid, Vec<u8>)>, out: &mut Findings) {
+        // What is left of it is for whoever makes or brings it back.
+        if !self.mdt.has(fid) && self.index.is_left_of(self.image, fid) {
+            return;
+        }
         let is_there = self.mdt.has(fid) || !self.mdt.is_whole || self.image.is_moving(fid);
         for (parent, name) in links {
             let called = (*parent, &name[..]);
