@@ -123,8 +123,9 @@ impl Sessions {
 }
 
 impl Ost {
+    /// What cannot be read now is no less there.
     pub fn has_bytes(&self, object: &ObjectId) -> bool {
-        self.objects.get(object).is_some_and(|stat| stat.size_bytes > 0)
+        self.cut.contains_key(object) || self.objects.get(object).is_some_and(|stat| stat.size_bytes > 0)
     }
 }
 
@@ -203,7 +204,10 @@ impl Image {
             stripe: u32::MAX,
         };
         let on_ost = |ost: &Ost| {
-            !ost.is_whole || ost.objects.range(all.clone()).any(|(object, _)| ost.has_bytes(object))
+            let mut objects = ost.objects.range(all.clone()).map(|(object, _)| object);
+            !ost.is_whole
+                || objects.any(|object| ost.has_bytes(object))
+                || ost.cut.range(all.clone()).next().is_some()
         };
         let on_mdt = |mdt: &Mdt| {
             let mut objects = mdt.heads.range(all.clone()).map(|(object, _)| object);
@@ -239,8 +243,8 @@ impl Image {
             // What is still to be adopted is known to the MDT that has the file now.
             return match self.now_of(fid) {
                 None => Owner::Unknown,
-                Some(now) if self.misses(now, ost, object) => Owner::Moved(now),
-                Some(_) => Owner::Nobody,
+                Some(now) if now == fid => Owner::Nobody,
+                Some(now) => self.owner_now(now, ost, object),
             };
         };
         let layout = inode.layout.as_ref().filter(|layout| layout.is_valid());
@@ -251,6 +255,17 @@ impl Image {
         match layout.stripe_of(*object).and_then(|stripe| layout.stripe(stripe)) {
             Some(stripe) if stripe.ost == ost => Owner::File(layout),
             _ => Owner::Elsewhere,
+        }
+    }
+
+    /// The same of a file that has moved and has this FID now.
+    fn owner_now(&self, now: Fid, ost: u16, object: &ObjectId) -> Owner<'_> {
+        let of_now = ObjectId { fid: now, ..*object };
+        match self.osts.get(&ost) {
+            // It may be all that is left.
+            Some(of) if of.cut.contains_key(&of_now) => Owner::Unknown,
+            _ if self.misses(now, ost, object) => Owner::Moved(now),
+            _ => Owner::Nobody,
         }
     }
 

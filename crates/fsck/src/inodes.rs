@@ -162,7 +162,7 @@ impl Checker<'_> {
         for fid in self.mdt.xattrs.keys().filter(|fid| is_nowhere(fid) && !is_left(fid)) {
             let prefix = fid.key().to_vec();
             let delete = Step::DeletePrefix { target: self.target, table: rows::XATTRS, prefix };
-            let repair = Repair::fix("remove them", vec![delete]);
+            let repair = self.image.removal(self.image.may_have_bytes(*fid), "remove them", vec![delete]);
             let what = "there are xattrs of an inode that is not there";
             out.add(self.found(Kind::XattrWithoutInode, *fid, what, repair));
         }

@@ -673,6 +673,21 @@ fn a_file_may_get_the_object_that_was_removed() {
     assert!(world.check().is_clean(), "{}", lines(&world.check()));
 }
 
+/// Its storage may be back tomorrow.
+#[test]
+fn names_and_xattrs_of_a_file_stay_while_its_object_cannot_be_read() {
+    const EIO: i32 = 5;
+    let world = world();
+    world.osts[0].1.set_unreadable(&object(0), Some(EIO));
+    delete(mdt0(&world), rows::INODES, &fid(0, FILE).key());
+    world.repair(&world.check());
+    let kept = world.mdts[0].rows();
+    for (parent, name) in [(fid(0, DIRECTORY), &b"f"[..]), (Fid::ROOT, b"hard")] {
+        assert!(kept.contains_key(&(rows::DENTRIES, rows::dentry_key(parent, name))));
+    }
+    assert!(kept.contains_key(&(rows::XATTRS, rows::xattr_key(fid(0, FILE), b"user.a"))));
+}
+
 /// What is in the files of the sound world: their inodes, what their OSTs have of them or say about it, and rows of bytes.
 fn data_of_files(world: &World) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();

@@ -242,6 +242,12 @@ fn a_file_that_moves_between_mdts_is_no_damage() {
         assert_eq!(meta.get(ost_rows::BORN, &object(new).key()).unwrap().as_ref(), Some(&born));
         assert_clean(&world, "it was adopted");
     }
+    // Nor one whose object may be there.
+    world.put_object(0, object(old), 100);
+    objects.set_unreadable(&object(new), Some(5));
+    let report = world.check();
+    assert!(!lines(&report).contains("the name of now"), "{}", lines(&report));
+    objects.set_unreadable(&object(new), None);
     // Neither a file that is gone nor one whose object is there gets another one.
     let left = |report: &fsck::Report| report.findings.iter().map(|found| found.kind).collect::<Vec<_>>();
     world.put_object(0, object(old), 100);
