@@ -124,14 +124,17 @@ impl<'a> Stores<'a> {
     pub fn close(self) -> Result<()> {
         let mut unkept = None;
         for opened in &self.opened {
+            let mut is_kept = true;
             if let Some(objects) = &opened.objects {
                 objects.close();
+                is_kept &= !objects.is_poisoned() && objects.durable() >= objects.written();
             }
             if let Some(meta) = opened.meta.store() {
                 meta.close();
-                if meta.durable() < meta.applied() {
-                    unkept = unkept.or(Some(opened.dir));
-                }
+                is_kept &= meta.durable() >= meta.applied();
+            }
+            if !is_kept {
+                unkept = unkept.or(Some(opened.dir));
             }
         }
         match unkept {
@@ -266,13 +269,17 @@ mod tests {
         let path = place.path().join("mdt");
         crate::target_dir::make(&path, TargetId::mdt(0), "fs", &["127.0.0.1:1".to_owned()]).unwrap();
         let dir = crate::target_dir::open(&path).unwrap();
-        for is_failing in [false, true] {
-            let store = MemoryMeta::new();
+        let object = base::ObjectId { fid: base::Fid::ROOT, component: 1, stripe: 0 };
+        for (is_meta_failing, is_failing) in [(false, false), (true, true), (false, true)] {
+            let (store, objects) = (MemoryMeta::new(), MemoryObjects::new());
             let mut batch = store::Batch::new();
             batch.put(1, b"key", b"value");
             store.apply(store.applied().next(), &batch).unwrap();
-            store.set_failing(is_failing);
-            let opened = vec![Opened { dir: &dir, meta: Meta::Empty(store), objects: None }];
+            objects.write(&object, 0, b"bytes").unwrap();
+            store.set_failing(is_meta_failing);
+            objects.set_failing(is_failing && !is_meta_failing);
+            let objects: Option<Box<dyn ObjectStore>> = Some(Box::new(objects));
+            let opened = vec![Opened { dir: &dir, meta: Meta::Empty(store), objects }];
             let said = Stores { opened }.close().err().map(|error| error.to_string()).unwrap_or_default();
             assert_eq!(
                 said.contains("MDT0000 in") && said.contains("failed to keep it"),
