@@ -214,11 +214,11 @@ impl Loader<'_, '_> {
             mdt.dentries.insert((parent, position, name.to_vec()), dentry.unwrap_or_default());
             if is_sound { Ok(()) } else { Err(Status::Corrupt) }
         });
-        let links = self.table(mdt_rows::LINKS, "link", |key, _| {
+        let links = self.table(mdt_rows::LINKS, "link", |key, value| {
             let fid = Fid::from_key(key).ok_or(Status::Corrupt)?;
             let (parent, name) = mdt_rows::split_link_key(key).ok_or(Status::Corrupt)?;
             mdt.links.entry(fid).or_default().insert((parent, name.to_vec()));
-            Ok(())
+            if value.is_none_or(<[u8]>::is_empty) { Ok(()) } else { Err(Status::Corrupt) }
         });
         dentries && links
     }
@@ -242,9 +242,10 @@ impl Loader<'_, '_> {
             counted.name_bytes += (key.len() - 16) as u32 + 1;
             Ok(())
         });
-        let orphans = self.table(mdt_rows::ORPHANS, "orphan", |key, _| {
+        let orphans = self.table(mdt_rows::ORPHANS, "orphan", |key, value| {
             mdt.orphans.insert(Fid::from_key(key).ok_or(Status::Corrupt)?);
-            Ok(())
+            let is_known = |value: &[u8]| value.is_empty() || value == mdt_rows::NEVER_NAMED;
+            if value.is_none_or(is_known) { Ok(()) } else { Err(Status::Corrupt) }
         });
         inodes && xattrs && orphans
     }

@@ -73,6 +73,13 @@ const PLANTED: &[Planted] = &[
     planted(Kind::RowDamaged, Left, |world| put(&*world.osts[0].0, 77, b"key", b"\x05")),
     planted(Kind::RowDamaged, Left, |world| put(&*world.mgt, 77, b"key", b"\x05")),
     planted(Kind::RowDamaged, Left, |world| {
+        put(mdt0(world), rows::LINKS, &rows::link_key(fid(0, FILE), Fid::ROOT, b"hard"), b"\x02");
+    }),
+    planted(Kind::RowDamaged, Left, |world| {
+        world.put_inode(&Inode::new(attr(fid(0, 914), FileType::Fifo)));
+        put(mdt0(world), rows::ORPHANS, &fid(0, 914).key(), b"\x02");
+    }),
+    planted(Kind::RowDamaged, Left, |world| {
         let key = object(0).key();
         put(&*world.osts[0].0, ost_rows::OBJECTS, &key, b"\x09");
     }),
