@@ -606,8 +606,18 @@ pub(crate) fn space(path: &Path) -> io::Result<Space> {
 
 /// flock(2), exclusive, without waiting; false if another process has it.
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    flock(file, libc::LOCK_EX)
+}
+
+/// flock(2), shared, without waiting; false if another process has it for itself. NFS takes no other one of a file that is open for
+/// reading only.
+pub(crate) fn try_lock_shared(file: &File) -> io::Result<bool> {
+    flock(file, libc::LOCK_SH)
+}
+
+fn flock(file: &File, kind: i32) -> io::Result<bool> {
     // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }
     let error = io::Error::last_os_error();

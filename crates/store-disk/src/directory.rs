@@ -180,9 +180,7 @@ impl TargetDirectory {
     pub fn open_to_check(path: &Path) -> Result<TargetDirectory, DirectoryError> {
         match TargetDirectory::open(path) {
             Err(DirectoryError::Io { source, .. }) if device::errno(&source) == libc::EROFS => {
-                // flock(2) needs no descriptor that can write, and servers of the same device, mounted elsewhere, see it.
-                let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
-                let lock = locked(path, device::open_to_read(&path.join(LOCK_NAME)).map_err(io)?)?;
+                let lock = lock_to_read(path)?;
                 let superblock = read_superblock(path)?;
                 Ok(TargetDirectory { path: path.to_path_buf(), superblock, _lock: lock })
             }
@@ -396,29 +394,44 @@ pub(crate) fn version_of(path: &Path, text: &[u8]) -> Result<u32, DirectoryError
     version.ok_or_else(|| damaged("it has no format_version".to_string()))
 }
 
+/// flock(2) of one kind.
+type TryLock = fn(&File) -> io::Result<bool>;
+
 /// Waits a moment: who has just let go may have forked, and his child holds a copy of the lock until it executes something.
-fn try_lock(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File, lock: TryLock) -> io::Result<bool> {
     for _ in 0..LOCK_TRIES {
-        if device::try_lock(file)? {
+        if lock(file)? {
             return Ok(true);
         }
         std::thread::sleep(LOCK_INTERVAL);
     }
-    device::try_lock(file)
+    lock(file)
 }
 
-fn locked(path: &Path, file: File) -> Result<Lock, DirectoryError> {
+fn locked(path: &Path, file: File, lock: TryLock) -> Result<Lock, DirectoryError> {
     let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
-    if !try_lock(&file).map_err(io)? {
-        let pid = Some(holder(&file)).filter(|pid| !pid.is_empty()).unwrap_or_else(|| "unknown".to_string());
-        return Err(DirectoryError::Running { path: path.to_path_buf(), pid });
+    if !try_lock(&file, lock).map_err(io)? {
+        // Who only reads has not written down his number over that of the last one who did.
+        let is_known = |pid: &String| pid.parse().is_ok_and(|pid| has_open(pid, &file) || is_ending(pid));
+        let pid = Some(holder(&file)).filter(is_known);
+        // Whoever it names may have ended only now, and has let go of it then.
+        if pid.is_some() || !lock(&file).map_err(io)? {
+            let pid = pid.unwrap_or_else(|| "unknown".to_string());
+            return Err(DirectoryError::Running { path: path.to_path_buf(), pid });
+        }
     }
     Ok(file)
 }
 
+/// Of a target on a device that nobody can write to. Servers of the same device, mounted elsewhere, see it, and others may read it too.
+fn lock_to_read(path: &Path) -> Result<Lock, DirectoryError> {
+    let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
+    locked(path, device::open_to_read(&path.join(LOCK_NAME)).map_err(io)?, device::try_lock_shared)
+}
+
 pub(crate) fn lock(path: &Path) -> Result<Lock, DirectoryError> {
     let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
-    let file = locked(path, device::open(&path.join(LOCK_NAME), true).map_err(io)?)?;
+    let file = locked(path, device::open(&path.join(LOCK_NAME), true).map_err(io)?, device::try_lock)?;
     device::set_length(&file, 0).map_err(io)?;
     device::write_all(&file, format!("{}\n", std::process::id()).as_bytes(), 0)
         .map_err(|(_, error)| io(error))?;
@@ -439,6 +452,11 @@ fn has_open(pid: u32, lock: &File) -> bool {
         std::fs::read_link(&path).is_ok_and(|target| target.ends_with(LOCK_NAME))
             && std::fs::metadata(&path).map(identity).ok() == ours
     })
+}
+
+/// Whether the kernel has taken a process' files away already: it shows none any more, and may not have let go of them yet.
+fn is_ending(pid: u32) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut listed| listed.next().is_none())
 }
 
 /// What who has the lock has written into it: its process id.

@@ -45,6 +45,27 @@ fn one_owner_at_a_time_and_the_second_learns_who() {
     TargetDirectory::open(dir.path()).unwrap();
 }
 
+/// Where nothing can be written, who looks at a target does not say so in its lock: whoever had it before is not who has it.
+#[test]
+fn who_only_reads_keeps_owners_out_and_is_not_taken_for_the_last_one() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(TargetDirectory::create(dir.path(), superblock(), &[]).unwrap());
+    let mut somebody = std::process::Command::new("true").spawn().unwrap();
+    somebody.wait().unwrap();
+    std::fs::write(dir.path().join(LOCK_NAME), format!("{}\n", somebody.id())).unwrap();
+    let first = lock_to_read(dir.path()).unwrap();
+    let second = lock_to_read(dir.path()).unwrap();
+    for reader in [first, second] {
+        let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("already running as pid unknown"), "{error}");
+        drop(reader);
+    }
+    let owner = TargetDirectory::open(dir.path()).unwrap();
+    let error = lock_to_read(dir.path()).unwrap_err().to_string();
+    assert!(error.contains(&format!("already running as pid {}", std::process::id())), "{error}");
+    drop(owner);
+}
+
 #[test]
 fn what_is_there_is_not_made_again() {
     let dir = tempfile::tempdir().unwrap();
