@@ -34,7 +34,7 @@ pub(crate) fn check(
         for (object, stat) in &ost.objects {
             let owner = image.owner(target.id.index, object);
             // What has no header has no checksums, and is told otherwise where that is damage.
-            if matches!(owner, Owner::Nobody) || !stat.has_begun {
+            if matches!(owner, Owner::Nobody | Owner::Replaced(_)) || !stat.has_begun {
                 continue;
             }
             // What is behind a cut is said already.

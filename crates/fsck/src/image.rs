@@ -157,6 +157,8 @@ pub(crate) enum Owner<'a> {
     /// Nothing, or nothing that may be relied on.
     Unknown,
     Nobody,
+    /// Nobody, under this name: a file that has moved has got this FID, and has another object in its place.
+    Replaced(Fid),
     /// A file that has moved to another MDT and got this FID there, and misses the object under that.
     Moved(Fid),
     /// The object has no place in its layout.
@@ -265,6 +267,7 @@ impl Image {
             // It may be all that is left.
             Some(of) if of.cut.contains_key(&of_now) => Owner::Unknown,
             _ if self.misses(now, ost, object) => Owner::Moved(now),
+            Some(of) if of.objects.contains_key(&of_now) => Owner::Replaced(now),
             _ => Owner::Nobody,
         }
     }

@@ -208,8 +208,14 @@ impl OfOst<'_> {
             let what = "it was destroyed, and takes space";
             let repair = Repair::fix("remove it", destroy());
             out.add(self.found(Kind::ObjectWithTombstone, object, what, repair));
-        } else if let Owner::Nobody = owner {
-            let what = "no file has it, and none can get it";
+        } else if let Owner::Nobody | Owner::Replaced(_) = owner {
+            let what = match owner {
+                Owner::Replaced(now) => {
+                    let (file, other) = (self.index.called(now), ObjectId { fid: now, ..*object });
+                    format!("it was of {file} before that moved, and {other} is there instead")
+                }
+                _ => "no file has it, and none can get it".to_owned(),
+            };
             let repair = self.image.removal(self.ost.has_bytes(object), "remove it", destroy());
             out.add(self.found(Kind::ObjectWithoutInode, object, what, repair));
         } else {

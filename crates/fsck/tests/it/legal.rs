@@ -255,6 +255,8 @@ fn a_file_that_moves_between_mdts_is_no_damage() {
     let report = world.check();
     assert_eq!(left(&report), [fsck::Kind::ObjectWithoutInode], "{}", lines(&report));
     assert!(!lines(&report).contains("the name of now"), "{}", lines(&report));
+    let said = format!("was of /moves before that moved, and {} is there instead", object(new));
+    assert!(lines(&report).contains(&said), "{}", lines(&report));
 }
 
 /// A mount that has not said goodbye may say again what a crash took back.
