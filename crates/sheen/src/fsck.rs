@@ -85,7 +85,7 @@ fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcom
     Ok(outcome)
 }
 
-/// Those that are given, and those of clusters but for the targets that an operator does without and that are not there.
+/// Those that are given, and those of clusters but for the targets that an operator does without and that are not there, or not readable.
 fn directories(arguments: &cli::Fsck) -> Result<Vec<PathBuf>> {
     let is_left_out = |id: TargetId| {
         let names = |name: &String| *name == id.to_string() || name.ends_with(&format!("-{id}"));
@@ -94,7 +94,7 @@ fn directories(arguments: &cli::Fsck) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in cluster::target_dirs(&arguments.dirs)? {
         let is_of_cluster = !arguments.dirs.contains(&path);
-        match target_dir::check_there(&path) {
+        match target_dir::check_answers(&path) {
             Err(_) if is_of_cluster && target_dir::id_by_name(&path).is_some_and(is_left_out) => {}
             Err(error) if is_of_cluster => match target_dir::id_by_name(&path) {
                 Some(id) if id.kind != TargetKind::Mgt => {

@@ -222,6 +222,18 @@ pub fn check_there(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// As `check_there`, of a disk that is asked whether it can be read.
+///
+/// # Errors
+/// There is nothing of it, or it cannot be read. What is damaged is no error here.
+pub fn check_answers(path: &Path) -> Result<()> {
+    check_there(path)?;
+    match TargetDirectory::peek(path) {
+        Err(error @ DirectoryError::Io { .. }) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Which target is in a directory that does not say so any more, by how it is called.
 pub fn id_by_name(path: &Path) -> Option<TargetId> {
     path.file_name()?.to_string_lossy().to_uppercase().parse().ok()

@@ -641,4 +641,10 @@ fn a_target_of_a_cluster_that_is_not_there_can_be_left_out() {
     let error = format!("{:#}", run(&[]).err().expect("it is missed"));
     assert!(error.contains("ost0001, where one was: mount its disk") && !error.contains("mkfs"), "{error}");
     assert!(run(&["OST0002"]).is_err(), "it is still missed");
+    // Its disk is mounted, and does not answer.
+    fs::create_dir_all(dir.join("ost0001/target.json")).unwrap();
+    let found = run(&["OST0001"]).unwrap().found;
+    assert!(found.is_clean(), "{:?}", found.findings);
+    let error = format!("{:#}", run(&[]).err().expect("it is missed"));
+    assert!(error.contains("or check without it (--without OST0001)"), "{error}");
 }
