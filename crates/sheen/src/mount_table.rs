@@ -13,6 +13,11 @@ use std::process::{Command, Stdio};
 /// One line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
+    id: String,
+    /// What it is mounted on something of.
+    parent_id: String,
+    /// The directory of the file system that is mounted.
+    root: PathBuf,
     pub path: PathBuf,
     pub kind: String,
     pub source: String,
@@ -27,6 +32,11 @@ pub struct Mounted {
 impl Mounted {
     pub fn is_sheen(&self) -> bool {
         self.kind == "fuse.sheen"
+    }
+
+    /// What is at this path, as a path in the file system.
+    fn place_of(&self, path: &Path) -> Option<PathBuf> {
+        path.strip_prefix(&self.path).ok().map(|rest| self.root.join(rest))
     }
 
     /// Of autofs, with nothing mounted on it yet: who looks into it has another process mount what belongs there.
@@ -85,8 +95,29 @@ fn read(table: &Path) -> Vec<Mounted> {
 
 /// What is mounted somewhere in this directory, not on itself.
 pub fn mounted_below(path: &Path) -> Option<PathBuf> {
-    let is_below = |mounted: &PathBuf| mounted != path && mounted.starts_with(path);
-    all().into_iter().map(|mounted| mounted.path).find(is_below)
+    below(&all(), path)
+}
+
+fn below(all: &[Mounted], path: &Path) -> Option<PathBuf> {
+    let is_below = |mounted: &&Mounted| mounted.path != path && mounted.path.starts_with(path);
+    all.iter().find(is_below).map(|mounted| mounted.path.clone())
+}
+
+/// The same by whatever other path this directory can be reached as well, as with `mount --bind`.
+pub fn mounted_below_any_path(path: &Path) -> Option<PathBuf> {
+    below_any_path(&all(), path)
+}
+
+fn below_any_path(all: &[Mounted], path: &Path) -> Option<PathBuf> {
+    let own = deepest(all, path);
+    let is_below = |mounted: &Mounted| {
+        let under = all.iter().find(|under| under.id == mounted.parent_id)?;
+        let own = own.filter(|own| own.device == under.device)?;
+        let (point, place) = (under.place_of(&mounted.path)?, own.place_of(path)?);
+        Some(point != place && point.starts_with(place))
+    };
+    let found = all.iter().find(|mounted| is_below(mounted) == Some(true));
+    found.map(|mounted| mounted.path.clone()).or_else(|| below(all, path))
 }
 
 /// Where something is mounted in this directory that is another file system than the directory itself.
@@ -178,15 +209,16 @@ pub fn parse_line(line: &[u8]) -> Option<Mounted> {
     let at = line.windows(separator.len()).position(|window| window == separator)?;
     let (left, right) = (line.get(..at)?, line.get(at + separator.len()..)?);
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
-    let mut fields = left.split(|byte| *byte == b' ').skip(2);
-    let device = text(fields.next()?);
-    let mut fields = fields.skip(1);
+    let mut fields = left.split(|byte| *byte == b' ');
+    let (id, parent_id, device) = (text(fields.next()?), text(fields.next()?), text(fields.next()?));
+    let root = OsString::from_vec(unescape(fields.next()?)).into();
     let (path, options) = (unescape(fields.next()?), text(fields.next()?));
     let mut fields = right.split(|byte| *byte == b' ');
     let kind = text(fields.next()?);
     let source = text(&unescape(fields.next().unwrap_or_default()));
     let super_options = text(fields.next().unwrap_or_default());
-    Some(Mounted { path: OsString::from_vec(path).into(), kind, source, device, options, super_options })
+    let path = OsString::from_vec(path).into();
+    Some(Mounted { id, parent_id, root, path, kind, source, device, options, super_options })
 }
 
 /// The kernel writes blanks and the like as a backslash and three octal digits.

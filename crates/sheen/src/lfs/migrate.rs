@@ -145,7 +145,7 @@ fn check_argument(path: &Path, mdt_index: u16) -> Result<()> {
     }
     // The kernel takes mounts off a directory that has moved; and what is in them is of another place.
     let real = fs::canonicalize(path).with_context(|| format!("cannot open {}", path.display()))?;
-    if let Some(point) = mount_table::mounted_below(&real) {
+    if let Some(point) = mount_table::mounted_below_any_path(&real) {
         bail!(
             "{} stays where it is, since something is mounted on {}: unmount that first, or name other directories",
             path.display(),

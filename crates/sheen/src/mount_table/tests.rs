@@ -97,3 +97,32 @@ fn autofs(path: &str, word: &str) -> Mounted {
     );
     parse_line(line.as_bytes()).unwrap()
 }
+
+/// By whatever way a directory is reached, the kernel takes off it what is mounted in it.
+#[test]
+fn what_is_mounted_in_a_directory_is_found_by_all_of_its_paths() {
+    let table = [
+        "1 1 8:1 / / rw - ext4 root rw",
+        "36 1 0:60 / /mnt/a rw - fuse.sheen s rw",
+        "37 1 0:60 /proj /home/proj rw - fuse.sheen s rw",
+        "38 37 0:70 / /home/proj/sub rw - tmpfs t rw",
+        "39 36 0:71 / /mnt/a/other rw - tmpfs t rw",
+        "40 36 0:60 /third /mnt/a/third rw - fuse.sheen s rw",
+        "41 1 0:61 / /mnt/b rw - fuse.sheen s rw",
+        "42 41 0:72 / /mnt/b/project rw - tmpfs t rw",
+        "43 38 0:73 / /home/proj/sub/deep rw - tmpfs t rw",
+    ];
+    let all: Vec<Mounted> = table.iter().map(|line| parse_line(line.as_bytes()).unwrap()).collect();
+    let found = |path: &str| below_any_path(&all, Path::new(path)).map(|path| path.display().to_string());
+    let sub = Some("/home/proj/sub".to_owned());
+    assert_eq!(found("/mnt/a/proj"), sub);
+    assert_eq!(found("/home/proj"), sub);
+    assert_eq!(found("/mnt/a/pro"), None);
+    assert_eq!(found("/mnt/a/proj/sub"), None, "it is mounted itself");
+    assert_eq!(found("/mnt/a/proj/other"), None);
+    assert_eq!(found("/mnt/b/proj"), None);
+    assert_eq!(found("/mnt/b"), Some("/mnt/b/project".to_owned()));
+    assert_eq!(found("/home/proj/sub"), Some("/home/proj/sub/deep".to_owned()));
+    assert_eq!(found("/mnt/a"), sub);
+    assert_eq!(found("/home"), Some("/home/proj".to_owned()));
+}
