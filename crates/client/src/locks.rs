@@ -472,7 +472,7 @@ async fn forget_children(ctx: &Ctx, parent: Fid, fids: &[Fid], mut forgotten: Op
             && let Some(name) = name
         {
             // Nothing has waited for the directory yet, and so for a reply that just introduces one of them.
-            forgotten = Some(invalidate_name(ctx, parent, name, false).await);
+            forgotten = Some(invalidate_names(ctx, parent, &[name]).await);
         }
         if !attrs.is_empty() {
             ctx.notify(Notify::several(attrs.into_iter().map(attr_notice).collect())).await;
@@ -488,8 +488,8 @@ async fn forget_children(ctx: &Ctx, parent: Fid, fids: &[Fid], mut forgotten: Op
 struct Children {
     /// Nodes of which it believes the attributes, and no name any more.
     attrs: Vec<u64>,
-    /// A name of one of these.
-    name: Option<Vec<u8>>,
+    /// A name, in the directory, of one of which it believes the attributes.
+    name: Option<ToldName>,
     others: Vec<(Fid, Told)>,
 }
 
@@ -652,10 +652,15 @@ impl State {
             // Looked up meanwhile, and told under a lock of its own, in a reply that may be on its way.
             let is_told_since = self.is_covered(*fid, ATTR_BITS);
             let Some(mut told) = self.forget_told(*fid) else { continue };
-            let mut name = None;
             if !is_told_since {
                 let own = told.names.iter().rfind(|(of, _)| *of == parent);
-                name = own.map(|(_, name)| name.clone());
+                if told.is_attr_believed && children.name.is_none() {
+                    let told_name = |(_, name): &(Fid, Vec<u8>)| ToldName {
+                        name: name.clone(),
+                        may_keep: told.is_directory,
+                    };
+                    children.name = own.map(told_name);
+                }
                 let believed = &told.believed;
                 told.names.retain(|known| known.0 != parent || believed.contains(known));
             }
@@ -665,7 +670,6 @@ impl State {
                 children.others.push((*fid, told));
             } else if told.is_attr_believed {
                 children.attrs.push(fid.inode_number());
-                children.name = children.name.or(name);
             }
         }
         children

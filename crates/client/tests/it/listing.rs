@@ -645,6 +645,40 @@ fn attributes_that_were_told_meanwhile_wait_for_their_directory_again() {
     assert!(attr.is_none() || name.is_some() && name < attr, "{told:?}");
 }
 
+/// The same of children that have names elsewhere as well: those are waited for, and the listed directory too.
+#[test]
+fn attributes_of_hard_linked_children_wait_for_the_listed_directory() {
+    let mdt = TargetId::mdt(0);
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(1);
+    let file = world.lookup(0, dir, "f0").expect("it was made").node;
+    let link = Call::Link { node: file, parent: TOP, name: b"link".to_vec() };
+    world.call(0, link).expect("linked");
+    world.pass(Duration::from_secs(3));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, there);
+    world.list(1, TOP);
+    world.pass(Duration::from_secs(60));
+    // Beside another call on the directory.
+    world.mounts[1].is_late = Some(mdt);
+    let set = Call::Setxattr { node: there, name: "user.a".into(), value: b"v".into(), flags: 0 };
+    let other = world.begin(1, set);
+    let listed = world.list(1, there);
+    let told = listed["f0"].entry.as_ref().expect("told");
+    assert!(told.entry_valid.is_zero() && !told.attr_valid.is_zero(), "{told:?}");
+    let late = world.take_late(1);
+    world.come(1, late);
+    world.finish(1, other).expect("set");
+    world.mounts[1].notified.clear();
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    world.call(0, Call::Setattr { node: file, set }).expect("changed");
+    let told = &world.mounts[1].notified;
+    let place = |wanted: &Notify| told.iter().position(|notify| notify == wanted);
+    let name = place(&Notify::InvalEntry { parent: there, name: b"f0".to_vec() });
+    let attr = place(&Notify::InvalInode { node: file, offset_bytes: -1, byte_count: 0 });
+    assert!(name.is_some() && name < attr, "{told:?}");
+}
+
 /// A child that has a name elsewhere, too, may be introduced there just now.
 #[test]
 fn names_in_other_directories_go_before_attributes() {
