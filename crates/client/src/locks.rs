@@ -467,7 +467,8 @@ async fn forget_names(ctx: &Ctx, parent: Fid, names: &[ToldName]) -> Option<Forg
 /// The kernel forgets inodes that were listed in a directory, of whose names it has forgotten those that it was told with them (`None`: of none).
 async fn forget_children(ctx: &Ctx, parent: Fid, fids: &[Fid], mut forgotten: Option<Forgotten>) {
     for some in fids.chunks(CHILDREN_AT_ONCE) {
-        let Children { attrs, name, others } = ctx.with(|state| state.forget_told_in(parent, some));
+        let Children { attrs, name, others, told_since } =
+            ctx.with(|state| state.forget_told_in(parent, some));
         if !matches!(forgotten, Some(Forgotten::One | Forgotten::All))
             && let Some(name) = name
         {
@@ -478,8 +479,11 @@ async fn forget_children(ctx: &Ctx, parent: Fid, fids: &[Fid], mut forgotten: Op
             ctx.notify(Notify::several(attrs.into_iter().map(attr_notice).collect())).await;
         }
         let forgotten = forgotten.unwrap_or(Forgotten::One);
-        join_all(others.into_iter().map(|(fid, told)| forget_inode(ctx, fid, told, forgotten)).collect())
-            .await;
+        let others = others.into_iter().map(|(fid, told)| (fid, told, forgotten));
+        // What waited for the directory before did not wait for the replies that told of these.
+        let told_since = told_since.into_iter().map(|(fid, told)| (fid, told, Forgotten::One));
+        let all = others.chain(told_since);
+        join_all(all.map(|(fid, told, forgotten)| forget_inode(ctx, fid, told, forgotten)).collect()).await;
     }
 }
 
@@ -491,6 +495,8 @@ struct Children {
     /// A name, in the directory, of one of which it believes the attributes.
     name: Option<ToldName>,
     others: Vec<(Fid, Told)>,
+    /// Those that it was told of under other locks since.
+    told_since: Vec<(Fid, Told)>,
 }
 
 impl State {
@@ -651,8 +657,12 @@ impl State {
         for fid in fids {
             // Looked up meanwhile, and told under a lock of its own, in a reply that may be on its way.
             let is_told_since = self.is_covered(*fid, ATTR_BITS);
+            let believed_until =
+                self.nodes.by_fid(*fid).map(|node| (node.kernel_attr_until, node.changes.unnamed_until));
             let Some(mut told) = self.forget_told(*fid) else { continue };
-            if !is_told_since {
+            if is_told_since {
+                self.believe_until(*fid, believed_until);
+            } else {
                 let own = told.names.iter().rfind(|(of, _)| *of == parent);
                 if told.is_attr_believed && children.name.is_none() {
                     let told_name = |(_, name): &(Fid, Vec<u8>)| ToldName {
@@ -666,13 +676,27 @@ impl State {
             }
             // Where names have no lifetime each may have to be told again (`forget_attr`).
             let is_alone = !self.options.has_inc_epoch || told.is_other_believed || told.is_directory;
-            if is_alone || !told.names.is_empty() {
+            if is_told_since {
+                children.told_since.push((*fid, told));
+            } else if is_alone || !told.names.is_empty() {
                 children.others.push((*fid, told));
             } else if told.is_attr_believed {
                 children.attrs.push(fid.inode_number());
             }
         }
         children
+    }
+
+    /// When the lock goes under which the kernel was told that, it has to be told again, whatever it is told before.
+    fn believe_until(&mut self, fid: Fid, until: Option<(Time, Time)>) {
+        if let Some((attr_until, unnamed_until)) = until
+            && let Some(node) = self.nodes.by_fid_mut(fid)
+        {
+            node.kernel_attr_until = attr_until;
+            if node.changes.unnamed_until != unnamed_until {
+                node.changes.unnamed_until = unnamed_until;
+            }
+        }
     }
 }
 

@@ -679,6 +679,38 @@ fn attributes_of_hard_linked_children_wait_for_the_listed_directory() {
     assert!(name.is_some() && name < attr, "{told:?}");
 }
 
+/// While the kernel takes its time to forget a listed directory, a child is looked up under a lock of its own. Whoever changes that child then
+/// waits until the kernel has been told that, too.
+#[test]
+fn a_child_that_was_looked_up_meanwhile_is_told_of_when_its_own_lock_goes() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(20);
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, there);
+    let other = world.lookup(1, there, "f4").expect("it was made").node;
+    world.mounts[1].is_kernel_stuck = true;
+    world.mounts[1].notified.clear();
+    let call = Call::Mkdir { parent: dir, name: b"new".to_vec(), mode: 0o755, umask: 0 };
+    let making = world.begin(0, call);
+    world.run();
+    assert!(!world.mounts[1].stuck.is_empty(), "names are on their way");
+    let found = world.lookup(1, there, "f3").expect("it was made");
+    assert!(!found.attr_valid.is_zero(), "{found:?}");
+    world.pass(Duration::from_secs(1));
+    let notice = |node| Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 };
+    let told = &world.mounts[1].notified;
+    assert!(told.contains(&notice(other)) && !told.contains(&notice(found.node)), "{told:?}");
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    let changing = world.begin(0, Call::Setattr { node: found.node, set });
+    world.pass(Duration::from_secs(1));
+    assert!(world.mounts[1].notified.contains(&notice(found.node)), "{:?}", world.mounts[1].notified);
+    assert!(!world.is_answered(0, changing), "the kernel believes the old attributes");
+    world.mounts[1].is_kernel_stuck = false;
+    world.unlock_page(1);
+    world.finish(0, making).expect("made");
+    world.finish(0, changing).expect("changed");
+}
+
 /// A child that has a name elsewhere, too, may be introduced there just now.
 #[test]
 fn names_in_other_directories_go_before_attributes() {
