@@ -117,7 +117,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::SyncAll => sync::sync(ctx, who).await,
         Call::Advise { node, extent, advice } => advise::advise(ctx, who, node, extent, advice).await,
         Call::Getstripe { node } => space::getstripe(ctx, node).await,
-        Call::GetstripeOf { parent, name } => space::getstripe_of(ctx, parent, name).await,
+        Call::GetstripeOf { parent, name } => space::getstripe_of(ctx, who, parent, name).await,
         Call::Setstripe { node, layout } => space::setstripe(ctx, who, node, layout).await,
         Call::CreateStriped { parent, name, mode, umask, layout } => {
             let creation = Creation { layout: Some(layout), ..Creation::of(NewNode::Regular, mode, umask) };

@@ -1,9 +1,9 @@
 //! Space: statfs(2) and `lfs df`; and what `lfs` asks besides.
 
-use crate::call::{Answer, TargetSpace};
+use crate::call::{Answer, Caller, TargetSpace};
 use crate::ctx::{Ctx, First, Outcome, Race, Who, join_all, mdt_of};
 use crate::executor::oneshot;
-use crate::ops::attr::{ask_inode, entry_at};
+use crate::ops::attr::{ask_inode, current_attr, entry_at};
 use crate::ops::inode_of;
 use crate::state::Connection;
 use base::limits::RECOVERY_HARD;
@@ -183,11 +183,37 @@ pub(crate) async fn getstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
 }
 
 /// What it leads to may be a node of nobody here, so no lock on it is asked for.
-pub(crate) async fn getstripe_of(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
+pub(crate) async fn getstripe_of(ctx: &Ctx, who: &Who, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
+    check_search(ctx, who, parent).await?;
     let fid = entry_at(ctx, parent, name).await?.fid;
     let getattr = MdtRequest::Getattr { fid, want: LockWant::default() };
     let entry = ctx.mdt_entry(fid, getattr, Kind::Plain).await?;
     stripe_of(ctx, entry).await
+}
+
+/// The kernel passes an ioctl on from who may list a directory and not search it. An ACL is not judged here: it counts as a refusal for all but
+/// the owner, of whom it says nothing.
+async fn check_search(ctx: &Ctx, who: &Who, node: u64) -> Outcome<()> {
+    let Caller { uid, gid, .. } = who.caller;
+    if uid == 0 {
+        return Ok(());
+    }
+    let fid = inode_of(ctx, node)?;
+    let attr = current_attr(ctx, fid).await?;
+    let has = |permissions: u32| permissions & 1 != 0;
+    let [of_owner, of_group, of_others] =
+        [attr.permissions >> 6, attr.permissions >> 3, attr.permissions].map(has);
+    let is_allowed = if uid == attr.uid {
+        of_owner
+    } else if super::xattr::has_access_acl(ctx, fid).await? {
+        false
+    } else if gid == attr.gid || of_group == of_others {
+        of_group
+    } else {
+        let groups = ctx.groups(who).await;
+        groups.is_some_and(|groups| if groups.contains(&attr.gid) { of_group } else { of_others })
+    };
+    if is_allowed { Ok(()) } else { Err(Status::AccessDenied) }
 }
 
 async fn stripe_of(ctx: &Ctx, entry: Entry) -> Outcome<Answer> {

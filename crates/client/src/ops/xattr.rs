@@ -115,6 +115,15 @@ async fn value(ctx: &Ctx, fid: Fid, name: &[u8]) -> Outcome<Bytes> {
     }
 }
 
+/// Whether more than the mode says who may do what with an inode.
+pub(crate) async fn has_access_acl(ctx: &Ctx, fid: Fid) -> Outcome<bool> {
+    match value(ctx, fid, b"system.posix_acl_access").await {
+        Ok(_) => Ok(true),
+        Err(Status::NoData) => Ok(false),
+        Err(status) => Err(status),
+    }
+}
+
 /// A value that did not fit into the list, which is kept with it if a lock says so all the time.
 async fn long_value(ctx: &Ctx, fid: Fid, name: Vec<u8>) -> Outcome<Bytes> {
     let before = ctx.with(|state| state.covered_xattr_changes(fid));

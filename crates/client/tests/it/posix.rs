@@ -77,6 +77,59 @@ fn who_asks_for_a_layout_opens_nothing() {
     assert_eq!(opens(&world), before);
 }
 
+/// The kernel asks for no permission to search a directory when it passes an ioctl on.
+#[test]
+fn layouts_of_names_are_told_to_who_may_search_their_directory() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let file = world.create(0, dir, "f");
+    world.release(0, file);
+    let ask = Call::GetstripeOf { parent: dir, name: b"f".to_vec() };
+    let change = |world: &mut World, mode: u32, uid: Option<u32>, gid: Option<u32>| {
+        let set = SetattrCall { mode: Some(mode), uid, gid, ..Default::default() };
+        world.call(0, Call::Setattr { node: dir, set }).expect("changed");
+    };
+    // Mode, owner, group, supplementary groups of the caller.
+    let cases: [(u32, u32, u32, Option<Vec<u32>>, bool); 13] = [
+        (0o755, 0, 0, Some(vec![]), true),
+        (0o744, 0, 0, Some(vec![]), false),
+        (0o754, 0, USER.gid, Some(vec![]), true),
+        (0o745, 0, USER.gid, Some(vec![]), false),
+        (0o754, 0, 7, Some(vec![7]), true),
+        (0o754, 0, 7, Some(vec![8]), false),
+        (0o745, 0, 7, Some(vec![7]), false),
+        (0o745, 0, 7, Some(vec![8]), true),
+        (0o745, 0, 7, None, false),
+        (0o754, 0, 7, None, false),
+        (0o755, 0, 7, None, true),
+        (0o700, USER.uid, 0, Some(vec![]), true),
+        (0o655, USER.uid, USER.gid, Some(vec![]), false),
+    ];
+    for (mode, uid, gid, groups, is_told) in cases {
+        change(&mut world, mode, Some(uid), Some(gid));
+        world.mounts[0].groups.clone_from(&groups);
+        let told = world.call_as(0, USER, ask.clone());
+        let case = format!("{mode:o} {uid}:{gid} {groups:?}: {told:?}");
+        assert!(if is_told { told.is_ok() } else { told == Err(EACCES) }, "{case}");
+        assert!(world.call_as(0, ROOT, ask.clone()).is_ok(), "{case}");
+    }
+
+    // user::rwx user:1000:r-- group::r-x mask::r-x other::r-x
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (2, 4, USER.uid), (4, 5, u32::MAX), (0x10, 5, u32::MAX), (0x20, 5, u32::MAX)];
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend(tag.to_le_bytes().into_iter().chain(permissions.to_le_bytes()).chain(id.to_le_bytes()));
+    }
+    world.mounts[0].groups = Some(vec![]);
+    change(&mut world, 0o755, Some(0), Some(0));
+    let name = b"system.posix_acl_access".to_vec();
+    world.call(0, Call::Setxattr { node: dir, name, value, flags: 0 }).expect("set");
+    assert_eq!(world.attr(0, dir).permissions, 0o755);
+    assert_eq!(world.call_as(0, USER, ask.clone()), Err(EACCES));
+    assert!(world.call_as(0, ROOT, ask).is_ok());
+}
+
 /// Who mounts a directory as the root hears of paths below it, and of no others.
 #[test]
 fn paths_of_an_inode_are_those_below_the_root_of_the_mount() {
