@@ -90,7 +90,7 @@ fn layouts_of_names_are_told_to_who_may_search_their_directory() {
         world.call(0, Call::Setattr { node: dir, set }).expect("changed");
     };
     // Mode, owner, group, supplementary groups of the caller.
-    let cases: [(u32, u32, u32, Option<Vec<u32>>, bool); 13] = [
+    let cases = [
         (0o755, 0, 0, Some(vec![]), true),
         (0o744, 0, 0, Some(vec![]), false),
         (0o754, 0, USER.gid, Some(vec![]), true),
