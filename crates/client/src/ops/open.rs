@@ -127,6 +127,9 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: boo
     Ok(*entry)
 }
 
+/// Larger files that others have lately wanted are written through the pages, as ever: each write past them is a request.
+const SHARED_BYTES_MAX: u64 = 64 << 10;
+
 /// A handle of our own for truncate(2): from its open on the MDT counts the size as unknown.
 pub(crate) async fn open_for_truncate(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<OpenHandle> {
     let args = open_args(ctx, O_WRONLY);
@@ -153,8 +156,10 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
         // A new file that this handle cannot fill has nothing to be read.
         let is_empty = entry.was_created && !args.write;
         handle.is_access = args.read && flags & O_NOATIME == 0 && !is_empty;
-        // Who writes only can map nothing, and loses nothing past the cache.
-        let is_lately_shared = state.lately_shared.has(fid, state.now.time);
+        // Who writes only can map nothing, and loses little past the cache with what is small.
+        let attr = state.nodes.by_fid(fid).and_then(|node| node.attr());
+        let is_small = attr.is_none_or(|attr| attr.size_bytes <= SHARED_BYTES_MAX);
+        let is_lately_shared = is_small && state.lately_shared.has(fid, state.now.time);
         let is_shared = entry.is_open_elsewhere || (!args.read && is_lately_shared);
         handle.is_direct = !is_cached(flags) || (args.write && is_shared && !is_relaxed);
         let is_cached_writer = handle.is_cached_writer();
