@@ -11,6 +11,10 @@
 //! on for a while after the answer to the removal, which a process takes in only when it gets a processor; until it
 //! is known that it has: it has called again, or somebody else who needs the inode's lock (a link) has.
 //!
+//! What else is in such an answer the kernel does not take in either. So that is done only where nothing else can be new to it: the size is
+//! the only one that it can have, owner and mode are what they were when the removal began, and nobody has an advisory lock, who would rely on
+//! what others have written. Otherwise the kernel may count twice; the answer has no lifetime, so whoever comes by the name has it count anew.
+//!
 //! What sets attributes without a version needs no such care. The answer to a link or a setattr comes under the
 //! inode's lock, which a removal holds until it has counted. A create that finds the file there is left: an answer to
 //! it cannot be voided.
@@ -19,6 +23,7 @@ use crate::cache::ANSWER_LIFE;
 use crate::call::{Answer, Call, Caller, EntryAnswer};
 use crate::ctx::{Ctx, Who};
 use crate::machine::Notify;
+use crate::nodes::Node;
 use crate::state::State;
 use base::{Attr, Duration, Fid, FileType, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,6 +35,14 @@ struct Unlink {
     /// The thread that has called.
     pid: u32,
     answered_at: Option<Time>,
+    /// Mode, owner and group when it began, as far as they were known.
+    rights: Option<Rights>,
+}
+
+type Rights = (u32, u32, u32);
+
+fn rights_of(attr: &Attr) -> Rights {
+    (attr.permissions, attr.uid, attr.gid)
 }
 
 /// The last removal of each file's names, of a moment ago at most.
@@ -42,8 +55,11 @@ pub(crate) struct Unlinks {
 }
 
 impl Unlinks {
-    pub(crate) fn begin(&mut self, who: &Who, node: u64) {
-        self.by_node.insert(node, Unlink { call: who.id, pid: who.caller.pid, answered_at: None });
+    fn begin(&mut self, who: &Who, node: u64, rights: Option<Rights>) {
+        // Of one that is looked at again when it is done, what was known before counts.
+        let before = self.by_node.get(&node).filter(|unlink| unlink.call == who.id);
+        let rights = before.map_or(rights, |unlink| unlink.rights);
+        self.by_node.insert(node, Unlink { call: who.id, pid: who.caller.pid, answered_at: None, rights });
         self.under_way.insert((who.id, node));
     }
 
@@ -116,7 +132,8 @@ pub(crate) fn is_versioned(call: &Call) -> bool {
 }
 
 impl State {
-    fn uncounted_in(&self, answer: &Answer, caller: Caller) -> Vec<u64> {
+    /// Files in an answer of which the kernel may still count a link less, and whether nothing else in it can be new to it.
+    fn uncounted_in(&self, answer: &Answer, caller: Caller) -> Vec<(u64, bool)> {
         if self.unlinks.by_node.is_empty() {
             return Vec::new();
         }
@@ -133,7 +150,22 @@ impl State {
             }
             _ => Vec::new(),
         };
-        attrs.into_iter().filter(is_uncounted).map(|attr| attr.fid.inode_number()).collect()
+        let told = attrs.into_iter().filter(is_uncounted);
+        told.map(|attr| (attr.fid.inode_number(), self.is_all_else_old(attr))).collect()
+    }
+
+    fn is_all_else_old(&self, attr: &Attr) -> bool {
+        let unlink = self.unlinks.by_node.get(&attr.fid.inode_number());
+        let is_right = unlink.is_some_and(|unlink| unlink.rights == Some(rights_of(attr)));
+        let is_same = |node: &Node| {
+            let is_size = |size: &u64| *size == attr.size_bytes;
+            node.data.advisory.is_empty() && node.kernel_size.possible().iter().all(is_size)
+        };
+        is_right && self.nodes.by_fid(attr.fid).is_some_and(is_same)
+    }
+
+    fn rights_of(&self, fid: Fid) -> Option<Rights> {
+        self.nodes.by_fid(fid)?.attr().map(|attr| rights_of(&attr))
     }
 
     pub(crate) fn end_unlinks(&mut self, call: u64, is_done: bool) {
@@ -144,7 +176,7 @@ impl State {
     /// A name that leads to an inode is about to be taken away.
     pub(crate) fn begin_unlink(&mut self, who: &Who, fid: Option<Fid>) {
         if let Some(fid) = fid {
-            self.unlinks.begin(who, fid.inode_number());
+            self.unlinks.begin(who, fid.inode_number(), self.rights_of(fid));
         }
     }
 
@@ -152,7 +184,7 @@ impl State {
     pub(crate) fn note_unlinked(&mut self, who: &Who, fid: Fid, link_count: Option<u32>) {
         match link_count {
             Some(0) => self.unlinks.forget(who, fid.inode_number()),
-            _ => self.unlinks.begin(who, fid.inode_number()),
+            _ => self.unlinks.begin(who, fid.inode_number(), self.rights_of(fid)),
         }
     }
 }
@@ -163,7 +195,7 @@ pub(crate) async fn keep_link_counts(ctx: &Ctx, who: &Who, answer: &mut Answer) 
     if nodes.is_empty() {
         return;
     }
-    for node in nodes {
+    for (node, _) in nodes.into_iter().filter(|(_, is_all_else_old)| *is_all_else_old) {
         ctx.notify(Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 }).await;
     }
     // What locks say may have changed meanwhile.

@@ -3,7 +3,7 @@
 
 use crate::world::{ROOT, TOP, World};
 use base::{Duration, TargetId};
-use client::{Answer, Call, Caller, Input, Notify, NotifyResult};
+use client::{Answer, Call, Caller, Input, Notify, NotifyResult, SetattrCall};
 
 const REMOVER: Caller = Caller { pid: 100, ..ROOT };
 const OTHER: Caller = Caller { pid: 200, ..ROOT };
@@ -115,4 +115,29 @@ fn a_file_whose_only_name_goes_costs_no_notification() {
     let before = told_of(&world, node);
     assert_eq!(link_count(world.call_as(0, OTHER, Call::Getattr { node, fh: None })), 0);
     assert_eq!(told_of(&world, node), before);
+}
+
+/// The kernel would go by the size, or judge by the mode, of before for as long as nothing is taken in.
+#[test]
+fn what_others_have_changed_since_a_name_went_is_taken_in() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f0");
+    let node = file.0;
+    world.release(0, file);
+    let link = Call::Link { node, parent: TOP, name: b"f1".into() };
+    assert!(world.call_as(0, REMOVER, link).is_ok());
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.call_as(0, REMOVER, unlink("f1")), Ok(Answer::Done));
+    world.mounts[0].notified.clear();
+    let getattr = Call::Getattr { node, fh: None };
+    assert_eq!(link_count(world.call_as(0, OTHER, getattr.clone())), 1);
+    assert_eq!(told_of(&world, node), 1, "nothing but the count is new");
+    assert!(world.call(1, Call::Lookup { parent: TOP, name: b"f0".into() }).is_ok());
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    assert!(world.call(1, Call::Setattr { node, set }).is_ok());
+    world.mounts[0].notified.clear();
+    let Ok(Answer::Attr(answer)) = world.call_as(0, OTHER, getattr) else { panic!("it is there") };
+    assert_eq!((answer.attr.permissions, answer.attr.link_count), (0o600, 1));
+    assert!(answer.attr_valid.is_zero(), "should the kernel count twice, it asks again");
+    assert_eq!(told_of(&world, node), 0);
 }
