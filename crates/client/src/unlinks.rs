@@ -165,7 +165,7 @@ impl State {
     }
 
     fn rights_of(&self, fid: Fid) -> Option<Rights> {
-        self.nodes.by_fid(fid)?.attr().map(|attr| rights_of(&attr))
+        self.nodes.by_fid(fid)?.attr().map(rights_of)
     }
 
     pub(crate) fn end_unlinks(&mut self, call: u64, is_done: bool) {
