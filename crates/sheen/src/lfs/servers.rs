@@ -1,10 +1,11 @@
 //! `lfs osts` and `lfs mdts`: which targets a mount knows, as Lustre prints them.
 
-use super::{chosen_mounts, each, fsname_of, open, states_of};
-use crate::ioctl::TargetState;
+use super::{ask, chosen_mounts, each, fsname_of, has_errno, in_parts, open, unexpected};
+use crate::ioctl::{Ask, TargetState, Tell};
 use anyhow::Result;
 use base::{TargetId, TargetKind};
 use std::fmt::Write as _;
+use std::fs::File;
 use std::path::Path;
 
 /// # Errors
@@ -15,6 +16,31 @@ pub fn list(path: Option<&Path>, kind: TargetKind) -> Result<()> {
         print!("{}", table(fsname_of(&mounted.source), &targets, kind));
         Ok(())
     })
+}
+
+/// The targets that a mount knows, with their room.
+///
+/// # Errors
+/// The mount does not answer, or is not one of ours.
+pub(super) fn states_of(root: &File, mount: &Path) -> Result<Vec<TargetState>> {
+    let states = |request| match ask(root, mount, &request)? {
+        Tell::TargetStates(targets) => Ok(targets),
+        _ => Err(unexpected(mount)),
+    };
+    in_parts(
+        |skip_count| states(Ask::DfStatesFrom { skip_count }),
+        || match states(Ask::DfStates) {
+            // From before there were states.
+            Err(error) if has_errno(&error, libc::EINVAL) => bare_states_of(root, mount),
+            states => states,
+        },
+    )
+}
+
+fn bare_states_of(root: &File, mount: &Path) -> Result<Vec<TargetState>> {
+    let Tell::Targets(targets) = ask(root, mount, &Ask::Df)? else { return Err(unexpected(mount)) };
+    let state = |(name, space)| TargetState { name, space, is_active: true, is_drained: false };
+    Ok(targets.into_iter().map(state).collect())
 }
 
 fn table(fsname: &str, targets: &[TargetState], kind: TargetKind) -> String {
