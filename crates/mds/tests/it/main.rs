@@ -16,6 +16,7 @@ mod leaving;
 mod locks;
 mod migrate;
 mod names;
+mod rename_lock;
 mod restart;
 mod rooms;
 mod sizes;
