@@ -546,9 +546,8 @@ fn a_name_that_is_told_again_while_it_is_renamed_takes_that_lifetime_along() {
     }
 }
 
-/// Under its old name it is covered no more, and under the new one not yet.
-#[test]
-fn an_owner_that_is_changed_right_after_a_rename_is_new_to_the_kernel() {
+/// Mount 0 has listed a directory with the file `f` in it, which mount 1 has made: that directory, a large one, and the file as mount 1 knows it.
+fn about_to_move() -> (World, u64, u64, u64) {
     let mut world = World::new(1, 1, 2);
     let (there, to_there) = (world.mkdir(1, TOP, "d"), world.mkdir(1, TOP, "e"));
     // Too many to be told as a whole.
@@ -566,11 +565,18 @@ fn an_owner_that_is_changed_right_after_a_rename_is_new_to_the_kernel() {
     let list = Call::Readdir { node: dir, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
     assert!(world.call(0, list).is_ok());
     assert!(world.lookup(0, dir, "f").is_ok_and(|listed| !listed.entry_valid.is_zero()));
+    (world, dir, to, file.0)
+}
+
+/// Under its old name it is covered no more, and under the new one not yet.
+#[test]
+fn an_owner_that_is_changed_right_after_a_rename_is_new_to_the_kernel() {
+    let (mut world, dir, to, file) = about_to_move();
     world.mounts[0].is_late = Some(TargetId::mdt(0));
     let (name, new_name) = (b"f".into(), b"g".into());
     let moving = world.begin(0, Call::Rename { parent: dir, name, new_parent: to, new_name, flags: 0 });
     let set = SetattrCall { uid: Some(1000), ..Default::default() };
-    let changing = world.begin(1, Call::Setattr { node: file.0, set });
+    let changing = world.begin(1, Call::Setattr { node: file, set });
     assert!(world.is_answered(1, changing), "nobody is asked");
     assert!(!world.is_answered(0, moving));
     world.mounts[0].notified.clear();
@@ -654,29 +660,14 @@ fn a_late_answer_to_a_rename_says_nothing_of_a_name_that_others_have_made_since(
 /// The lock on the children of the directory in which it was listed says nothing of a file that is in another one by now.
 #[test]
 fn a_file_that_has_left_its_listing_is_believed_only_with_a_lock_on_its_owner() {
-    let mut world = World::new(1, 1, 2);
-    let (there, large) = (world.mkdir(1, TOP, "d"), world.mkdir(1, TOP, "e"));
-    for number in 0..600 {
-        world.mkdir(1, large, &format!("d{number}"));
-    }
-    let file = world.create(1, there, "f");
-    world.release(1, file);
-    world.pass(Duration::from_secs(40));
-    let (dir, to) = (world.lookup(0, TOP, "d"), world.lookup(0, TOP, "e"));
-    let (dir, to) = (dir.expect("it was made").node, to.expect("it was made").node);
-    let Ok(Answer::Opened { fh, .. }) = world.call(0, Call::Opendir { node: dir, flags: 0 }) else {
-        panic!("it cannot be opened")
-    };
-    let list = Call::Readdir { node: dir, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
-    assert!(world.call(0, list).is_ok());
-    assert!(world.lookup(0, dir, "f").is_ok_and(|listed| !listed.entry_valid.is_zero()));
+    let (mut world, dir, to, file) = about_to_move();
     assert_eq!(world.lookup(0, to, "g"), Err(ENOENT));
     world.mounts[0].notified.clear();
     let (name, new_name) = (b"f".into(), b"g".into());
     let rename = Call::Rename { parent: dir, name, new_parent: to, new_name, flags: 0 };
     assert_eq!(world.call(0, rename), Ok(Answer::Done));
     let set = SetattrCall { uid: Some(1000), ..Default::default() };
-    assert!(world.call(1, Call::Setattr { node: file.0, set }).is_ok());
+    assert!(world.call(1, Call::Setattr { node: file, set }).is_ok());
     let forgotten = Notify::InvalEntry { parent: to, name: b"g".into() };
     let notified = &world.mounts[0].notified;
     assert!(notified.contains(&forgotten) || notified.contains(&Notify::IncEpoch), "{notified:?}");

@@ -609,21 +609,35 @@ fn attributes_without_names_wait_for_their_directory_once() {
     assert_eq!(told_counts(&mut world, 1, there), [1, 20, 0]);
 }
 
-/// While the lock on the children is on its way back, a listing beside another call tells the kernel of attributes under locks of their own, and of
-/// no names. It may be on its way as long as the directory is locked.
-#[test]
-fn attributes_that_were_told_meanwhile_wait_for_their_directory_again() {
+/// When mount 1 was told to forget a name and the attributes of an inode.
+fn places(world: &World, (parent, name): (u64, &str), node: u64) -> (Option<usize>, Option<usize>) {
+    let place = |wanted: Notify| world.mounts[1].notified.iter().position(|notify| *notify == wanted);
+    let name = place(Notify::InvalEntry { parent, name: name.into() });
+    (name, place(Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 }))
+}
+
+/// Mount 1 has listed a directory of 20 files and looked one of them up; its kernel takes its time to forget the names, for which a call of mount 0
+/// waits. The directory, that file, and the call.
+fn with_names_on_their_way(looked_up: &str) -> (World, u64, u64, u64) {
     let mut world = World::new(1, 1, 2);
     let dir = world.directory_of(20);
     let there = world.lookup(1, TOP, "d").expect("it was made").node;
     world.list(1, there);
-    let node = world.lookup(1, there, "f3").expect("it was made").node;
+    let node = world.lookup(1, there, looked_up).expect("it was made").node;
     world.mounts[1].is_kernel_stuck = true;
     world.mounts[1].notified.clear();
     let call = Call::Mkdir { parent: dir, name: b"new".to_vec(), mode: 0o755, umask: 0 };
     let making = world.begin(0, call);
     world.run();
     assert!(!world.mounts[1].stuck.is_empty(), "names are on their way");
+    (world, there, node, making)
+}
+
+/// While the lock on the children is on its way back, a listing beside another call tells the kernel of attributes under locks of their own, and of
+/// no names. It may be on its way as long as the directory is locked.
+#[test]
+fn attributes_that_were_told_meanwhile_wait_for_their_directory_again() {
+    let (mut world, there, node, making) = with_names_on_their_way("f3");
     world.is_syncing = false;
     let other = world.begin(1, Call::Fsyncdir { node: there, fh: 0, data_only: false });
     world.run();
@@ -638,11 +652,8 @@ fn attributes_that_were_told_meanwhile_wait_for_their_directory_again() {
     world.unlock_page(1);
     world.finish(0, making).expect("made");
     world.finish(1, other).expect("synced");
-    let told = &world.mounts[1].notified;
-    let place = |wanted: &Notify| told.iter().position(|notify| notify == wanted);
-    let name = place(&Notify::InvalEntry { parent: there, name: b"f3".to_vec() });
-    let attr = place(&Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 });
-    assert!(attr.is_none() || name.is_some() && name < attr, "{told:?}");
+    let (name, attr) = places(&world, (there, "f3"), node);
+    assert!(attr.is_none() || name.is_some() && name < attr, "{name:?} {attr:?}");
 }
 
 /// The same of children that have names elsewhere as well: those are waited for, and the listed directory too.
@@ -672,28 +683,15 @@ fn attributes_of_hard_linked_children_wait_for_the_listed_directory() {
     world.mounts[1].notified.clear();
     let set = SetattrCall { mode: Some(0o600), ..Default::default() };
     world.call(0, Call::Setattr { node: file, set }).expect("changed");
-    let told = &world.mounts[1].notified;
-    let place = |wanted: &Notify| told.iter().position(|notify| notify == wanted);
-    let name = place(&Notify::InvalEntry { parent: there, name: b"f0".to_vec() });
-    let attr = place(&Notify::InvalInode { node: file, offset_bytes: -1, byte_count: 0 });
-    assert!(name.is_some() && name < attr, "{told:?}");
+    let (name, attr) = places(&world, (there, "f0"), file);
+    assert!(name.is_some() && name < attr, "{name:?} {attr:?}");
 }
 
 /// While the kernel takes its time to forget a listed directory, a child is looked up under a lock of its own. Whoever changes that child then
 /// waits until the kernel has been told that, too.
 #[test]
 fn a_child_that_was_looked_up_meanwhile_is_told_of_when_its_own_lock_goes() {
-    let mut world = World::new(1, 1, 2);
-    let dir = world.directory_of(20);
-    let there = world.lookup(1, TOP, "d").expect("it was made").node;
-    world.list(1, there);
-    let other = world.lookup(1, there, "f4").expect("it was made").node;
-    world.mounts[1].is_kernel_stuck = true;
-    world.mounts[1].notified.clear();
-    let call = Call::Mkdir { parent: dir, name: b"new".to_vec(), mode: 0o755, umask: 0 };
-    let making = world.begin(0, call);
-    world.run();
-    assert!(!world.mounts[1].stuck.is_empty(), "names are on their way");
+    let (mut world, there, other, making) = with_names_on_their_way("f4");
     let found = world.lookup(1, there, "f3").expect("it was made");
     assert!(!found.attr_valid.is_zero(), "{found:?}");
     world.pass(Duration::from_secs(1));
@@ -727,11 +725,8 @@ fn names_in_other_directories_go_before_attributes() {
     world.list(1, there);
     world.mounts[1].notified.clear();
     world.create(0, dir, "new");
-    let told = &world.mounts[1].notified;
-    let place = |wanted: &Notify| told.iter().position(|notify| notify == wanted);
-    let name = place(&Notify::InvalEntry { parent: TOP, name: b"link".to_vec() });
-    let attr = place(&Notify::InvalInode { node: file, offset_bytes: -1, byte_count: 0 });
-    assert!(name.is_some() && name < attr, "{told:?}");
+    let (name, attr) = places(&world, (TOP, "link"), file);
+    assert!(name.is_some() && name < attr, "{name:?} {attr:?}");
 }
 
 fn opened(world: &mut World, mount: usize, node: u64) -> (u64, u64) {
