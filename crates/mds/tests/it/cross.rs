@@ -750,3 +750,55 @@ fn mdts_that_recover_together_answer_each_other_at_once() {
     assert!(world.servers.iter().all(|server| !server.mds.core().is_recovering()));
     assert!(world.lookup(0, Fid::ROOT, "second").is_some());
 }
+
+/// It names the directory alone, and changes stripes that nothing in it names. Whoever has prepared that hears of no decision as long as the
+/// replay waits for another stripe's MDT.
+#[test]
+fn what_a_replay_of_attributes_does_to_stripes_is_not_void() {
+    let mut world = World::new(3, 1);
+    let stripes = striped::make(&mut world, Fid::ROOT, "striped", 3, &[0, 1, 2]).unwrap();
+    world.pass_seconds(3);
+    world.servers[0].is_synced = false;
+    let set = SetAttr { permissions: Some(0o700), ..Default::default() };
+    let want = LockWant::default();
+    let request = MdtRequest::Setattr { fid: stripes[0], set, creds: ROOT, handle: None, want, stamp: None };
+    world.ask(0, 0, request).unwrap();
+    assert_eq!([1, 2].map(|mdt| prepare_count(&world, mdt)), [1, 1], "nobody has heard of the decision");
+    world.set_silent(2, true);
+    world.crash(0, 0);
+    world.pass_seconds(10);
+    assert_eq!(prepare_count(&world, 1), 1);
+    world.servers[0].is_synced = true;
+    world.set_silent(2, false);
+    world.pass_seconds(10);
+    for stripe in stripes {
+        assert_eq!(world.getattr(0, stripe).unwrap().permissions, 0o700);
+    }
+    assert_eq!([1, 2].map(|mdt| prepare_count(&world, mdt)), [0, 0]);
+    assert_eq!(world.clients[0].evictions, 0);
+    world.check_consistent();
+}
+
+/// It answers what is replayed with parts there, whomever it waits for itself.
+#[test]
+fn an_mdt_that_recovers_is_not_away_for_the_replays_of_another() {
+    let mut world = World::new(2, 2);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.mkfile(dir, "f");
+    world.ask(1, 1, MdtRequest::Getattr { fid: dir, want: LockWant::default() }).unwrap();
+    world.pass_seconds(3);
+    world.servers[0].is_synced = false;
+    world.rename((dir, "f"), (Fid::ROOT, "f"), 0).unwrap();
+    world.set_cut(1, 1, true);
+    for mdt in [0, 1] {
+        world.servers[mdt].is_synced = true;
+        world.crash(mdt as u16, 0);
+    }
+    world.pass_seconds(5);
+    let recovering = [0, 1].map(|mdt: usize| world.servers[mdt].mds.core().is_recovering());
+    assert_eq!(recovering, [false, true], "the second waits for a client that does not come");
+    world.set_cut(1, 1, false);
+    world.pass_seconds(10);
+    assert!(world.lookup(0, Fid::ROOT, "f").is_some());
+    world.check_consistent();
+}

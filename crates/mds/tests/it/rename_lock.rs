@@ -3,6 +3,7 @@
 use crate::cross::{link, mkdir_on};
 use crate::cross_random::{Started, await_result};
 use crate::harness::{World, rename};
+use crate::streams::prepare_count;
 use base::{Duration, Fid, Status, TargetId};
 use store::{Batch, MetaStore};
 use wire::{MdtRequest, PeerRequest, Request};
@@ -212,5 +213,43 @@ fn who_has_not_heard_of_mdt0_for_long_relies_on_no_rename_lock() {
     world.pass_seconds(20);
     assert_eq!(world.result(0, first), Some(Err(Status::Invalid)), "it would be below itself");
     assert!(world.servers.iter().all(|server| server.mds.under_way().is_empty()), "{}", world.under_way());
+    world.check_consistent();
+}
+
+/// An exchange walks up twice. While it waits for what is frozen on the second way it has no lock, and what it has seen on the first is of before.
+#[test]
+fn an_exchange_that_had_to_wait_walks_all_of_its_way_again() {
+    let mut world = World::new(2, 3);
+    let [a, t] = ["a", "t"].map(|name| world.mkdir(Fid::ROOT, name));
+    let (q, p) = (world.mkdir(a, "q"), world.mkdir(t, "p"));
+    let (s, _) = (world.mkdir(q, "s"), world.mkdir(p, "u"));
+    let there = mkdir_on(&mut world, s, "there", 1);
+    let below = mkdir_on(&mut world, there, "below", 0);
+    let other = mkdir_on(&mut world, Fid::ROOT, "other", 1);
+    world.mkfile(a, "f");
+    world.pass_seconds(3);
+    for client in [1, 2] {
+        for mdt in [0, 1] {
+            let _ = world.ask(client, mdt, MdtRequest::Getattr { fid: Fid::ROOT, want: Default::default() });
+        }
+    }
+    // Prepared, and not answered.
+    world.servers[0].is_synced = false;
+    world.start(2, 1, rename((a, "f"), (other, "f"), 0));
+    assert_eq!(prepare_count(&world, 0), 1);
+    // With RENAME_EXCHANGE.
+    let exchanging = world.start(0, 0, rename((q, "s"), (p, "u"), 2));
+    assert_eq!(world.result(0, exchanging), None, "{}", world.under_way());
+    world.held = Some((1, 0));
+    let moving = world.start(1, 0, rename((Fid::ROOT, "t"), (below, "t"), 0));
+    let gone = world.clients[2].id;
+    world.evict(1, gone);
+    assert_eq!(prepare_count(&world, 0), 0, "nothing is frozen any more");
+    assert_eq!((world.result(0, exchanging), world.result(1, moving)), (None, None));
+    assert!(world.let_go() > 0, "it holds the rename lock, and asks for the way up");
+    world.servers[0].is_synced = true;
+    world.pass_seconds(3);
+    assert!(matches!(world.result(1, moving), Some(Ok(_))));
+    assert_eq!(world.result(0, exchanging), Some(Err(Status::Invalid)), "it would be below itself");
     world.check_consistent();
 }
